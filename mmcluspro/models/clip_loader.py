@@ -1,0 +1,199 @@
+"""Builds CLIP by its open_clip name and fills it with weights, or says why it cannot."""
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from open_clip import pretrained as open_clip_pretrained
+from open_clip.convert import convert_state_dict
+from open_clip.factory import load_checkpoint
+from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed
+from torch import Tensor, nn
+
+from .clip_weights import read_weights
+
+CONFIGS = Path(__file__).parent / 'configs'
+WEIGHTS = Path(__file__).parent / 'weights'
+QUICKGELU = '-quickgelu'
+
+
+def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = None,
+              quickgelu: bool | None = None) -> nn.Module:
+    """Builds an open_clip model: float32, frozen, in eval mode.
+
+    The activation is part of the weights but cannot be seen in the tensors. It is taken from
+    whatever states it: the tag, OpenAI's marks in the file, a ``-quickgelu`` at the end of
+    ``arch``, or ``quickgelu``. Two that disagree are an error, and so is a local file of an
+    architecture with both kinds of weights when nothing states it.
+
+    Args:
+        arch (str): An open_clip architecture (``'ViT-L-14'``) or ``'tiny_clip'``.
+        pretrained (str | None): None for random weights, a tag of open_clip (``'openai'``), a
+            local file, or ``'tiny_clip'`` for the shipped one. Defaults to None.
+        img_size (int | None): Image side; the positional embedding is resampled when it is not
+            the one of the weights. Defaults to None, the architecture's own.
+        quickgelu (bool | None): Whether the weights were trained with QuickGELU (OpenAI,
+            MetaCLIP, DFN: yes; LAION, DataComp: no). Defaults to None, found out.
+
+    Returns:
+        nn.Module: open_clip's ``CLIP`` or ``CustomTextCLIP``.
+    """
+    config = _arch_config(arch)
+    tag = _find_tag(arch, pretrained)
+    path = _find_file(arch, pretrained) if not tag else None
+    weights, from_openai = read_weights(path) if path is not None else (None, False)
+    states = bool(tag.get('quick_gelu')) if tag else (from_openai or None)
+    activation = _activation(arch, config, pretrained, states, quickgelu)
+    if tag:  # only now: a contradiction should not cost a download
+        path = _download(arch, pretrained, tag)
+        weights = read_weights(path)[0] if path.suffix not in ('.npz', '.npy') else None
+    model = _build(arch, config, activation, img_size)
+    if weights is not None:
+        _fill(model, weights, arch, pretrained, img_size)
+    elif path is not None:  # big_vision's arrays: only open_clip knows their layout
+        load_checkpoint(model, str(path))
+    if img_size is not None and _is_timm(config):
+        model.visual.set_input_size(img_size)
+    return model.float().eval().requires_grad_(False)
+
+
+def get_tokenizer(arch: str) -> Any:
+    """The tokenizer of an architecture: texts -> LongTensor (N, context_length)."""
+    _arch_config(arch)
+    return open_clip.get_tokenizer(arch)
+
+
+def _arch_config(arch: str) -> dict:
+    if open_clip.get_model_config(arch) is None:
+        open_clip.add_model_config(CONFIGS)
+    config = open_clip.get_model_config(arch)
+    if config is None:
+        close = get_close_matches(arch, open_clip.list_models(), n=5)
+        raise ValueError(
+            f'arch={arch!r} is no architecture of open_clip. '
+            f'{"Near it: " + ", ".join(close) + ". " if close else ""}'
+            'open_clip.list_models() names them all.')
+    return config
+
+
+def _is_timm(config: dict) -> bool:
+    return 'timm_model_name' in config['vision_cfg']
+
+
+def _find_tag(arch: str, pretrained: str | None) -> dict:
+    """open_clip's record of a tag, {} when ``pretrained`` is none."""
+    if pretrained is None:
+        return {}
+    family = arch.removesuffix(QUICKGELU)  # its tags contain those of both activations
+    return (open_clip_pretrained.get_pretrained_cfg(arch, pretrained)
+            or open_clip_pretrained.get_pretrained_cfg(family, pretrained))
+
+
+def _find_file(arch: str, pretrained: str | None) -> Path | None:
+    if pretrained is None:
+        return None
+    path = WEIGHTS / 'tiny_clip.pt' if pretrained == 'tiny_clip' else Path(pretrained)
+    if not path.is_file():
+        tags = open_clip.list_pretrained_tags_by_model(arch.removesuffix(QUICKGELU))
+        raise FileNotFoundError(
+            f'pretrained={pretrained!r} is neither a file (looked at {path.absolute()}) nor a tag '
+            f'of {arch}. Its tags: {", ".join(tags) or "none"}.')
+    return path
+
+
+def _download(arch: str, pretrained: str | None, tag: dict) -> Path:
+    try:
+        return Path(open_clip_pretrained.download_pretrained(tag))
+    except Exception as error:
+        sources = ' or '.join(filter(None, (tag.get('url'), tag.get('hf_hub', '').rstrip('/'))))
+        hint = ' and quickgelu=True' if tag.get('quick_gelu') else ' and quickgelu=False'
+        raise RuntimeError(
+            f'pretrained={pretrained!r} of arch={arch!r} could not be downloaded: {error}. Without '
+            f'a network, fetch it elsewhere from {sources} and set pretrained to the path of the '
+            f'file{hint}.') from error
+
+
+def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bool | None,
+                quickgelu: bool | None) -> bool:
+    """Whether to use QuickGELU, agreed on by all that state it."""
+    family = arch.removesuffix(QUICKGELU)
+    models = open_clip.list_models()
+    # Names that exist in both forms leave it open when they come without the suffix.
+    both = family in models and family + QUICKGELU in models
+    arch_says = config.get('quick_gelu', False)
+    if both and arch == family:
+        arch_says = None
+    elif not both and not weights_say:  # open_clip lists no activation for such a name's tags
+        weights_say = None
+    said = {f'arch={arch!r}': arch_says, f'pretrained={pretrained!r}': weights_say,
+            f'quickgelu={quickgelu}': quickgelu}
+    said = {source: value for source, value in said.items() if value is not None}
+    if len(set(said.values())) > 1:
+        facts = ', '.join(f'{source} means {"QuickGELU" if value else "GELU"}'
+                          for source, value in said.items())
+        raise ValueError(
+            f'Two activations for one set of weights: {facts}. The wrong one costs accuracy '
+            f'silently; use the one the weights were trained with.')
+    if said:
+        return next(iter(said.values()))
+    if pretrained is not None:
+        raise ValueError(
+            f'pretrained={pretrained!r} does not tell its activation and arch={arch!r} has weights '
+            f'of both kinds. Set quickgelu=True (or arch={family + QUICKGELU!r}) for weights by '
+            'OpenAI, MetaCLIP or DFN, quickgelu=False for LAION, DataComp or CommonPool.')
+    return False
+
+
+def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None) -> nn.Module:
+    # A timm tower is resized after its weights are in, by timm itself.
+    size = None if _is_timm(config) else img_size
+    device = torch.empty(0).device  # the default device, so that 'meta' works
+    with _no_random_weights_warning():
+        return open_clip.create_model(
+            arch, force_image_size=size, device=device, pretrained_text=False,
+            quick_gelu=quickgelu)
+
+
+def _fill(model: nn.Module, weights: dict[str, Tensor], arch: str, pretrained: str | None,
+          img_size: int | None) -> None:
+    """Loads strictly, after the conversions between open_clip's own formats."""
+    weights = convert_state_dict(model, weights)
+    if 'positional_embedding' in weights and not hasattr(model, 'positional_embedding'):
+        weights = convert_to_custom_text_state_dict(weights)
+    own = model.state_dict()
+    for key in ('logit_scale', 'logit_bias'):  # a scalar in some files, one element in others
+        if key in weights and key in own:
+            weights[key] = weights[key].reshape(own[key].shape)
+    if img_size is not None:
+        resize_pos_embed(weights, model)
+    problems = [f'{key} is missing' for key in own if key not in weights]
+    problems += [f'{key} is surplus' for key in weights if key not in own]
+    problems += [f'{key} is {tuple(weights[key].shape)} in the file and {tuple(value.shape)} in '
+                 f'the model' for key, value in own.items()
+                 if key in weights and weights[key].shape != value.shape]
+    if problems:
+        more = f' and {len(problems) - 5} more' if len(problems) > 5 else ''
+        hint = (' Set img_size to resample the positional embedding.'
+                if any('visual.positional_embedding is (' in p for p in problems) else '')
+        raise ValueError(
+            f'pretrained={pretrained!r} does not fit arch={arch!r}: '
+            f'{"; ".join(problems[:5])}{more}.{hint}')
+    model.load_state_dict(weights)
+
+
+@contextmanager
+def _no_random_weights_warning() -> Iterator[None]:
+    # open_clip warns that the model is random; we fill it a moment later.
+    def keep(record: logging.LogRecord) -> bool:
+        return 'No pretrained weights loaded' not in record.getMessage()
+
+    logger = logging.getLogger()
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

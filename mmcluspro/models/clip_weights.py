@@ -1,0 +1,73 @@
+"""Reads a file of CLIP weights into plain float32 tensors, without running code from it."""
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+# Scalars that OpenAI stored next to its weights; no other CLIP file has them.
+OPENAI_KEYS = ('input_resolution', 'context_length', 'vocab_size')
+
+
+def read_weights(path: str | Path) -> tuple[dict[str, Tensor], bool]:
+    """Reads open_clip files (``.bin``, ``.pt``, ``.safetensors``) and OpenAI's archives.
+
+    Args:
+        path (str | Path): A state dict, a training checkpoint holding one under
+            ``state_dict`` (with or without ``module.`` prefixes), a safetensors
+            file or a TorchScript archive.
+
+    Returns:
+        tuple[dict[str, Tensor], bool]: The weights in float32 and whether the file
+        bears OpenAI's marks (see ``OPENAI_KEYS``).
+    """
+    path = Path(path)
+    if path.suffix == '.safetensors':
+        from safetensors.torch import load_file
+        state = load_file(path)
+    elif _is_torchscript(path):
+        state = _read_torchscript(path)
+    else:
+        state = _read_pickle(path)
+    state = {key.removeprefix('module.'): value for key, value in state.items()}
+    from_openai = all(key in state for key in OPENAI_KEYS)
+    weights = {key: value.float() if value.is_floating_point() else value
+               for key, value in state.items() if key not in OPENAI_KEYS}
+    return weights, from_openai
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether the file is a zip with TorchScript sources (``torch.save`` writes none)."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any('/code/' in name for name in archive.namelist())
+
+
+def _read_torchscript(path: Path) -> dict[str, Tensor]:
+    # torch.load(weights_only=True) refuses TorchScript, the format of OpenAI's own files, so
+    # torch.jit.load it must be. Its unpickler resolves no Python names and calls no method but
+    # __setstate__ (in the TorchScript interpreter), so an archive without one runs nothing.
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if '/code/' in name and b'__setstate__' in archive.read(name):
+                raise ValueError(
+                    f'pretrained={str(path)!r} is a TorchScript archive with code that runs on '
+                    'loading (__setstate__); refused. Save its state dict with torch.save.')
+    return dict(torch.jit.load(str(path), map_location='cpu').state_dict())
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        content = torch.load(path, map_location='cpu', weights_only=True)
+    except Exception as error:
+        raise ValueError(
+            f'pretrained={str(path)!r} cannot be read as plain weights: {error}. Expected an '
+            'open_clip state dict or checkpoint (.pt, .bin, .safetensors) or an OpenAI archive; '
+            'files that carry other Python objects are refused.') from error
+    state = content.get('state_dict', content) if isinstance(content, dict) else content
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise ValueError(
+            f'pretrained={str(path)!r} holds no state dict: expected a dict of tensors, or a dict '
+            f'with one under "state_dict", got {type(state).__name__}.')
+    return state
