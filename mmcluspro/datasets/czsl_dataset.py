@@ -1,0 +1,95 @@
+"""Base class of the datasets: samples of attribute-object pairs with a label space."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mmpretrain.datasets import BaseDataset
+
+from .space import CompositionSpace
+from .splits import PHASES
+
+
+class CZSLDataset(BaseDataset):
+    """Images labelled with an attribute and an object.
+
+    A subclass has a classmethod :meth:`make_space`, implements
+    ``load_data_list`` with the help of :meth:`labels`, and may count the rows it
+    leaves out in ``self.skipped`` (reason -> number), which :func:`repr` shows.
+
+    A sample has ``img_path`` (or ``img``), ``attr_label``, ``obj_label``,
+    ``pair_label`` (row of ``self.space.pairs``) and ``gt_label`` (the same, for
+    mmpretrain's own tools). ``metainfo`` has ``space`` (see
+    :meth:`CompositionSpace.to_dict`), ``known_pairs`` (the pairs of all three
+    phases, rows of attribute and object index) and ``classes`` (the raw names
+    of the pairs), so that a checkpoint carries the label space.
+
+    Args:
+        space (CompositionSpace): Pairs of the phase.
+        known (CompositionSpace): Pairs of all phases.
+        phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
+        data_root (str): Folder of the data. Defaults to ''.
+        pipeline (Sequence): Transforms. Defaults to ().
+        test_mode (bool, optional): Whether an image that cannot be read is an
+            error; otherwise another one takes its place. Defaults to None: True
+            except in training.
+        **kwargs: ``indices``, ``serialize_data``, ``lazy_init``,
+            ``max_refetch`` ... of mmpretrain's ``BaseDataset``.
+    """
+
+    def __init__(self,
+                 space: CompositionSpace,
+                 known: CompositionSpace,
+                 phase: str = 'train',
+                 data_root: str = '',
+                 pipeline: Sequence = (),
+                 test_mode: bool | None = None,
+                 metainfo: dict | None = None,
+                 **kwargs: Any) -> None:
+        if phase not in PHASES:
+            raise ValueError(f"phase must be 'train', 'val' or 'test', got {phase!r}.")
+        self.space = space
+        self.phase = phase
+        self.skipped: dict[str, int] = {}
+        state = space.to_dict()
+        names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in state['pairs']]
+        metainfo = dict(
+            classes=tuple(names), space=state, known_pairs=known.pairs.tolist(),
+            **(metainfo or {}))
+        super().__init__(
+            ann_file=kwargs.pop('ann_file', ''),
+            metainfo=metainfo,
+            data_root=data_root,
+            pipeline=pipeline,
+            test_mode=phase != 'train' if test_mode is None else test_mode,
+            **kwargs)
+
+    @classmethod
+    def make_space(cls, phase: str = 'train', **kwargs: Any) -> CompositionSpace:
+        """The space of 'train', 'val', 'test' or 'all' from the dataset's own arguments."""
+        raise NotImplementedError(f'{cls.__name__} must define make_space.')
+
+    def labels(self, attrs: Sequence[str], objs: Sequence[str]) -> list[dict[str, int]]:
+        """The label fields of samples from raw names that are in the space."""
+        attr_index = {name: i for i, name in enumerate(self.space.attributes)}
+        obj_index = {name: i for i, name in enumerate(self.space.objects)}
+        attr_labels = [attr_index[name] for name in attrs]
+        obj_labels = [obj_index[name] for name in objs]
+        pair_labels = self.space.lookup(attr_labels, obj_labels).tolist()
+        return [
+            {'attr_label': attr, 'obj_label': obj, 'pair_label': pair, 'gt_label': pair}
+            for attr, obj, pair in zip(attr_labels, obj_labels, pair_labels)
+        ]
+
+    def extra_repr(self) -> list[str]:
+        seen = int(self.space.seen.sum())
+        body = [
+            f'Phase: \t{self.phase}',
+            f'Primitives: \t{len(self.space.attributes)} attributes, '
+            f'{len(self.space.objects)} objects',
+            f'Pairs: \t{seen} seen, {len(self.space) - seen} unseen',
+        ]
+        body += [f'Skipped: \t{number} ({reason})' for reason, number in self.skipped.items()]
+        if self.data_root:
+            body.append(f'Root of the data: \t{self.data_root}')
+        return body

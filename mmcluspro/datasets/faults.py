@@ -1,0 +1,41 @@
+"""Faults of data files: where, what, and one message for many of them."""
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong in the data.
+
+    Attributes:
+        kind (str): Short name of the sort of fault, for counting.
+        where (str): File with line or row, such as ``train_pairs.txt:3``.
+        what (str): What is wrong there.
+    """
+    kind: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f'{self.where}: {self.what}'
+
+
+def describe(faults: Sequence[Fault], limit: int = 5) -> str:
+    """The first faults, one a line, and a count of the rest."""
+    lines = [f'  {fault}' for fault in faults[:limit]]
+    if len(faults) > limit:
+        lines.append(f'  … and {len(faults) - limit} more')
+    return '\n'.join(lines)
+
+
+def raise_faults(faults: Sequence[Fault], advice: str = '', limit: int = 5) -> None:
+    """Raises one ``ValueError`` about all faults; returns when there are none.
+
+    Args:
+        faults (Sequence[Fault]): What was found.
+        advice (str): What to do about it, with the config field. Defaults to ''.
+        limit (int): Faults shown in full. Defaults to 5.
+    """
+    if faults:
+        number = f'{len(faults)} fault' + ('s' if len(faults) > 1 else '')
+        raise ValueError(f'{number} in the data:\n{describe(faults, limit)}'
+                         + (f'\n{advice}' if advice else ''))
