@@ -22,7 +22,7 @@ QUICKGELU = '-quickgelu'
 
 
 def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = None,
-              quickgelu: bool | None = None) -> nn.Module:
+              quickgelu: bool | None = None) -> Any:
     """Builds an open_clip model: float32, frozen, in eval mode.
 
     The activation is part of the weights but cannot be seen in the tensors. It is taken from
@@ -148,7 +148,7 @@ def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bo
     return False
 
 
-def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None) -> nn.Module:
+def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None) -> Any:
     # A timm tower is resized after its weights are in, by timm itself.
     size = None if _is_timm(config) else img_size
     device = torch.empty(0).device  # the default device, so that 'meta' works
