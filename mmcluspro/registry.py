@@ -3,6 +3,9 @@
 Configs keep ``default_scope='mmpretrain'`` and write our parts as
 ``mmcluspro.X``: mmengine then imports this package by itself.
 """
+import re
+from difflib import get_close_matches
+
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
@@ -10,11 +13,86 @@ from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
-MODELS = Registry('model', parent=MMENGINE_MODELS, scope='mmcluspro', locations=['mmcluspro.models'])
-DATASETS = Registry(
+
+class HelpfulRegistry(Registry):
+    """A registry whose "not found" says what would have been found."""
+
+    def get(self, key: str) -> type | None:
+        """Same as the parent's, but raises a KeyError with a hint.
+
+        Args:
+            key (str): Name with or without scope.
+
+        Returns:
+            type: The registered class. None only for a dotted path, which
+            mmengine goes on to import as an object.
+        """
+        found = super().get(key)
+        if found is None and '.' not in key:
+            raise KeyError(f'mmcluspro has no {self.name} named {key!r}. ' + hint(key, self.name))
+        return found
+
+
+MODELS = HelpfulRegistry(
+    'model', parent=MMENGINE_MODELS, scope='mmcluspro', locations=['mmcluspro.models'])
+DATASETS = HelpfulRegistry(
     'dataset', parent=MMENGINE_DATASETS, scope='mmcluspro', locations=['mmcluspro.datasets'])
-TRANSFORMS = Registry(
+TRANSFORMS = HelpfulRegistry(
     'transform', parent=MMENGINE_TRANSFORMS, scope='mmcluspro', locations=['mmcluspro.datasets'])
-METRICS = Registry(
+METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
-HOOKS = Registry('hook', parent=MMENGINE_HOOKS, scope='mmcluspro', locations=['mmcluspro.engine'])
+HOOKS = HelpfulRegistry(
+    'hook', parent=MMENGINE_HOOKS, scope='mmcluspro', locations=['mmcluspro.engine'])
+
+_ALL = {registry.name: registry for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS)}
+
+
+def hint(key: str, kind: str) -> str:
+    """Says which scope, import or package a name needs.
+
+    Args:
+        key (str): The name without scope that was not found.
+        kind (str): Name of the registry that was asked, for example 'model'.
+
+    Returns:
+        str: A sentence or two with what to write in the config.
+    """
+    for name, registry in _ALL.items():
+        registry.import_from_location()
+        if key in registry.module_dict:
+            if name == kind:
+                return f"Write type='mmcluspro.{key}' in the config."
+            return f"'mmcluspro.{key}' is a {name}, not a {kind}: it stands in the wrong field."
+    if kind in _ALL:
+        root = _ALL[kind].parent
+        for scope, sibling in root.children.items():
+            if scope == 'mmcluspro':
+                continue
+            sibling.import_from_location()
+            if key in sibling.module_dict:
+                return f"Write type='{scope}.{key}' in the config."
+        close = get_close_matches(key, _ALL[kind].module_dict, n=3)
+        if close:
+            return 'Did you mean ' + ' or '.join(f"'mmcluspro.{name}'" for name in close) + '?'
+        names = ', '.join(sorted(_ALL[kind].module_dict))
+    else:
+        names = ''
+    own = "If it is yours, import it with custom_imports=dict(imports=['your_package']) in the config."
+    return f'{own} The names here: {names}.' if names else own
+
+
+def explain(error: BaseException) -> str | None:
+    """Turns mmengine's "X is not in the … registry" into a fix.
+
+    Args:
+        error (BaseException): What building from a config raised.
+
+    Returns:
+        str | None: What to change, or None for another kind of error.
+    """
+    found = re.search(r'(\S+) is not in the (\S+)::(\S+) registry', str(error))
+    if not found:
+        return None
+    key, scope, kind = found.groups()
+    key = key.strip('\'"').split('.')[-1]
+    return f'{key!r} is not in the {kind} registry of {scope}. {hint(key, kind)}'
