@@ -42,7 +42,7 @@ TRANSFORMS = HelpfulRegistry(
 METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
 HOOKS = HelpfulRegistry(
-    'hook', parent=MMENGINE_HOOKS, scope='mmcluspro', locations=['mmcluspro.engine'])
+    'hook', parent=MMENGINE_HOOKS, scope='mmcluspro', locations=['mmcluspro.engine.hooks'])
 
 _ALL = {registry.name: registry for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS)}
 

@@ -1,1 +1,1 @@
-"""engine."""
+"""Engine: checkpoints, launching, hooks."""

@@ -1,1 +1,4 @@
-"""classifiers."""
+"""Classifiers."""
+from .compositional import CompositionalClassifier
+
+__all__ = ['CompositionalClassifier']

@@ -1,0 +1,131 @@
+"""Keeps model, datasets, metrics and checkpoints on one label space."""
+from pathlib import Path
+from typing import Any
+
+from mmengine.evaluator import Evaluator
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.evaluation import CZSLMetric, feasibility_scores
+from mmcluspro.models.state import check_state_keys
+from mmcluspro.registry import HOOKS
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Returns the model inside DDP and its like."""
+    return model.module if is_model_wrapper(model) else model
+
+
+def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
+    """Returns those metrics of an evaluator that are ours."""
+    return [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]
+
+
+def needs_calibration(runner: Runner) -> bool:
+    """Whether a test waits for a threshold that validation has to choose."""
+    metrics = czsl_metrics(runner.test_evaluator)
+    return runner.val_evaluator is not None and any(metric.waits for metric in metrics)
+
+
+@HOOKS.register_module()
+class CompositionHook(Hook):
+    """Hands the label space around, and what validation chose to the test.
+
+    - Before training: the dataset and the model must have the same labels.
+    - Before validation and test: the model scores the pairs of that phase, for
+      every world that a metric asks for; open-world metrics get the
+      feasibility of all pairs from the text features.
+    - After validation: bias and threshold are kept, saved in the checkpoint's
+      ``meta.calibration``, and used by the test.
+    - After each evaluation: the seen-unseen curve goes to the work folder.
+    - On loading: a missing or surplus weight, or other labels, is an error.
+    """
+
+    priority = 'ABOVE_NORMAL'
+
+    def __init__(self) -> None:
+        self.calibration: dict[str, dict[str, float]] = {}
+        self._calibrated_at: int | None = None
+
+    def before_train(self, runner: Runner) -> None:
+        """Compares the labels of the training set with those of the model."""
+        dataset, model = runner.train_dataloader.dataset, unwrap(runner.model).space
+        same = (dataset.space.attributes == model.attributes
+                and dataset.space.objects == model.objects
+                and dataset.space.train_pairs.equal(model.train_pairs))
+        if not same:
+            raise ValueError(
+                f'The training set has {dataset.space}, the model {model}: model.space and '
+                'train_dataloader.dataset in the config must name the same data.')
+
+    def before_val(self, runner: Runner) -> None:
+        """Prepares the pairs of validation."""
+        self._prepare(runner, runner.val_loop.dataloader.dataset.space, runner.val_evaluator)
+
+    def before_test(self, runner: Runner) -> None:
+        """Prepares the pairs of the test, with what validation chose."""
+        self._prepare(runner, runner.test_loop.dataloader.dataset.space, runner.test_evaluator)
+        for metric in czsl_metrics(runner.test_evaluator):
+            if metric.waits and 'threshold' in self.calibration.get(metric.world, {}):
+                metric.threshold = self.calibration[metric.world]['threshold']
+
+    def _prepare(self, runner: Runner, space: CompositionSpace, evaluator: Evaluator) -> None:
+        head = unwrap(runner.model).head
+        metrics = czsl_metrics(evaluator)
+        worlds = {'closed': space}
+        if any(metric.world == 'open' for metric in metrics):
+            worlds['open'] = space.open_world()
+        head.set_worlds(worlds)
+        for metric in metrics:
+            if metric.needs_feasibility:
+                attributes, objects = head.text.primitive_embeddings()
+                metric.set_feasibility(
+                    feasibility_scores(attributes, objects, space.train_pairs))
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Keeps bias and threshold."""
+        for metric in czsl_metrics(runner.val_evaluator):
+            self.calibration[metric.world] = dict(metric.chosen)
+        self._calibrated_at = runner.iter
+        self._plot(runner, runner.val_evaluator, 'val')
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Draws the curve."""
+        self._plot(runner, runner.test_evaluator, 'test')
+
+    def _plot(self, runner: Runner, evaluator: Evaluator, phase: str) -> None:
+        if runner.rank != 0:
+            return
+        from mmcluspro.visualization import plot_curve
+        curves = {f'{metric.world} world': metric.curve for metric in czsl_metrics(evaluator)
+                  if metric.curve is not None}
+        if curves:
+            path = Path(runner.work_dir) / f'{phase}_curve.png'
+            plot_curve(curves, path)
+            runner.logger.info(f'Seen-unseen curve: {path}')
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Saves bias and threshold beside the weights that they were chosen for."""
+        if self._calibrated_at == runner.iter:
+            checkpoint['meta']['calibration'] = {
+                world: dict(values) for world, values in self.calibration.items()}
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Checks weights and labels, and takes over bias and threshold."""
+        model = unwrap(runner.model)
+        meta = checkpoint.get('meta', {})
+        saved = meta.get('dataset_meta', {}).get('space')
+        if saved is not None:
+            names = (tuple(saved['attributes']), tuple(saved['objects']))
+            if names != (model.space.attributes, model.space.objects):
+                raise ValueError(
+                    f'The checkpoint was trained on {len(names[0])} attributes and '
+                    f'{len(names[1])} objects that differ from those of model.space '
+                    f'({len(model.space.attributes)} and {len(model.space.objects)}). Use the '
+                    'config that it was trained with.')
+        check_state_keys(model, checkpoint.get('state_dict', checkpoint))
+        self.calibration = meta.get('calibration', {})
+        self._calibrated_at = runner.iter if self.calibration else None
