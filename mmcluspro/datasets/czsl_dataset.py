@@ -53,9 +53,8 @@ class CZSLDataset(BaseDataset):
         self.skipped: dict[str, int] = {}
         state = space.to_dict()
         names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in state['pairs']]
-        metainfo = dict(
-            classes=tuple(names), space=state, known_pairs=known.pairs.tolist(),
-            **(metainfo or {}))
+        metainfo = {'classes': tuple(names), **(metainfo or {}), 'space': state,
+                    'known_pairs': known.pairs.tolist()}
         super().__init__(
             ann_file=kwargs.pop('ann_file', ''),
             metainfo=metainfo,

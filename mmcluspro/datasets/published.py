@@ -1,0 +1,102 @@
+"""Datasets in the published layout: pair lists, a metadata file, a folder of images."""
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .czsl_dataset import CZSLDataset
+from .faults import Fault, raise_faults
+from .images import ImageFolder
+from .layout import metadata_file
+from .metadata import read_metadata, row_faults, select_rows
+from .space import CompositionSpace
+from .splits import DEFAULT_SPLIT, missing_file, read_splits
+
+
+class PublishedCZSL(CZSLDataset):
+    """Base of :class:`MITStates`, :class:`UTZappos` and :class:`CGQA`.
+
+    The layout is that of :mod:`mmcluspro.datasets.layout`. Rows are chosen by
+    their ``set``; rows with ``NA`` and pairs of no list are left out and counted
+    in :func:`repr`.
+
+    Args:
+        data_root (str): Folder that holds ``images/``, the split folder and the
+            metadata file.
+        phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
+        split (str): Folder of the pair lists, also part of the metadata file's
+            name. Defaults to 'compositional-split-natural'.
+        allow_unknown (bool): Whether a pair with a primitive of no training pair
+            is a warning instead of an error. Defaults to False.
+        check_images (bool | str): True: a row without an image file is an error;
+            'skip': it is left out and counted; False: no folder is looked at and
+            paths are taken as the metadata has them. Defaults to True.
+        **kwargs: ``pipeline``, ``test_mode``, ``indices``, ``lazy_init`` ... of
+            :class:`CZSLDataset`.
+    """
+
+    #: Keys of a row that may name the image file, the first that exists counts.
+    IMAGE_KEYS: tuple[str, ...] = ('image', )
+
+    def __init__(self,
+                 data_root: str,
+                 phase: str = 'train',
+                 split: str = DEFAULT_SPLIT,
+                 allow_unknown: bool = False,
+                 check_images: bool | str = True,
+                 **kwargs: Any) -> None:
+        if check_images not in (True, False, 'skip'):
+            raise ValueError(f"check_images must be True, False or 'skip', got {check_images!r}.")
+        self.split = split
+        self.check_images = check_images
+        self._lists = read_splits(data_root, split, allow_unknown)
+        kwargs.setdefault('data_prefix', 'images')
+        super().__init__(
+            space=CompositionSpace.from_lists(self._lists, phase),
+            known=CompositionSpace.from_lists(self._lists, 'all'),
+            phase=phase,
+            data_root=os.path.expanduser(data_root),
+            **kwargs)
+
+    @classmethod
+    def make_space(  # type: ignore[override]
+            cls, phase: str = 'train', *, data_root: str, split: str = DEFAULT_SPLIT,
+            allow_unknown: bool = False) -> CompositionSpace:
+        return CompositionSpace.from_splits(data_root, split, phase, allow_unknown)
+
+    def load_data_list(self) -> list[dict]:
+        path = metadata_file(self.data_root, self.split)
+        rows = read_metadata(path)
+        raise_faults(row_faults(rows, path),
+                     'Each row of the metadata needs image, attr, obj and set.')
+        selection = select_rows(rows, self._lists, self.phase, path)
+        raise_faults(selection.faults,
+                     'The metadata and the pair lists belong to different splits; check the config '
+                     f'field split={self.split!r}.')
+        self.skipped = dict(selection.skipped)
+        numbers, paths = self._find_images(rows, selection.numbers, str(path))
+        if not numbers:
+            raise ValueError(f'{path} has no image for phase={self.phase!r} '
+                             f'(rows: {len(rows)}, skipped: {self.skipped or "none"}).')
+        labels = self.labels([rows[i]['attr'] for i in numbers], [rows[i]['obj'] for i in numbers])
+        return [{'img_path': image, **label} for image, label in zip(paths, labels)]
+
+    def _find_images(self, rows: list[dict], numbers: list[int],
+                     path: str) -> tuple[list[int], list[str]]:
+        if not self.check_images:
+            return numbers, [os.path.join(self.img_prefix, rows[i]['image']) for i in numbers]
+        folder = ImageFolder(self.img_prefix)
+        if not folder.root.is_dir():
+            raise missing_file(folder.root, 'image folder')
+        found = {i: folder.find(*(rows[i][key] for key in self.IMAGE_KEYS if key in rows[i]))
+                 for i in numbers}
+        missing = [i for i, image in found.items() if image is None]
+        if self.check_images == 'skip':
+            self.skipped.update({'image file missing': len(missing)} if missing else {})
+        else:
+            raise_faults(
+                [Fault('image', f'{path} row {i}', f'no image {rows[i]["image"]!r} in '
+                       f'{folder.root}') for i in missing],
+                "Complete the images, or set check_images='skip' to leave these rows out.")
+        return ([i for i in numbers if found[i]],
+                [image for i in numbers if (image := found[i])])
