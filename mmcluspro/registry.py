@@ -5,6 +5,7 @@ Configs keep ``default_scope='mmpretrain'`` and write our parts as
 """
 import re
 from difflib import get_close_matches
+from importlib import import_module
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
@@ -28,8 +29,9 @@ class HelpfulRegistry(Registry):
             mmengine goes on to import as an object.
         """
         found = super().get(key)
-        if found is None and '.' not in key:
-            raise KeyError(f'mmcluspro has no {self.name} named {key!r}. ' + hint(key, self.name))
+        name = key.removeprefix(f'{self.scope}.')
+        if found is None and '.' not in name:
+            raise KeyError(f'mmcluspro has no {self.name} named {name!r}. {hint(name, self.name)}')
         return found
 
 
@@ -64,6 +66,7 @@ def hint(key: str, kind: str) -> str:
                 return f"Write type='mmcluspro.{key}' in the config."
             return f"'mmcluspro.{key}' is a {name}, not a {kind}: it stands in the wrong field."
     if kind in _ALL:
+        import_module('mmpretrain.registry')
         root = _ALL[kind].parent
         for scope, sibling in root.children.items():
             if scope == 'mmcluspro':

@@ -1,0 +1,117 @@
+"""Checkpoints are read without running code."""
+import os
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner.checkpoint import CheckpointLoader
+
+import mmcluspro  # noqa: F401  (registers the loaders)
+from mmcluspro.engine import checkpoint as checkpoint_module
+from mmcluspro.engine.checkpoint import safe_load
+
+
+class RunsCode:
+    """What an attacker would put into a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker), )
+
+
+@pytest.fixture(params=['weights_only', 'own_unpickler'])
+def any_torch(request, monkeypatch):
+    """Both ways of reading: torch from 2.6 on, and before."""
+    if request.param == 'own_unpickler':
+        monkeypatch.setattr(checkpoint_module, '_torch_version', lambda: (2, 1))
+    elif checkpoint_module._torch_version() < (2, 6):
+        pytest.skip('this torch has no user-defined safe globals')
+
+
+def training_checkpoint():
+    history = HistoryBuffer()
+    for value in (1.0, 2.0, 6.0):
+        history.update(value)
+    return {
+        'meta': {'epoch': 1, 'cfg': 'a = 1', 'space': [('a', 'b')]},
+        'message_hub': {'log_scalars': {'loss': history}, 'best': np.float64(3.5)},
+        'state_dict': {'w': torch.arange(6.).view(2, 3), 'h': torch.ones(2, dtype=torch.half)},
+        'optimizer': {'state': {0: {'step': torch.tensor(3.), 'count': np.int64(3)}}},
+    }
+
+
+@pytest.mark.parametrize('zipped', [True, False])
+def test_training_checkpoints_come_back_whole(tmp_path, any_torch, zipped):
+    torch.save(training_checkpoint(), tmp_path / 'a.pth', _use_new_zipfile_serialization=zipped)
+
+    got = safe_load(tmp_path / 'a.pth')
+
+    assert got['message_hub']['log_scalars']['loss'].mean() == 3.0
+    assert got['message_hub']['best'] == 3.5
+    assert got['state_dict']['w'].equal(torch.arange(6.).view(2, 3))
+    assert got['meta'] == training_checkpoint()['meta']
+    assert got['optimizer']['state'][0]['count'] == 3
+
+
+@pytest.mark.parametrize('place', ['state_dict', 'meta', 'message_hub', 'optimizer'])
+def test_a_file_that_would_run_code_is_refused(tmp_path, any_torch, place):
+    crafted = training_checkpoint()
+    crafted[place]['extra'] = RunsCode(tmp_path / 'ran')
+    torch.save(crafted, tmp_path / 'crafted.pth')
+
+    with pytest.raises(ValueError, match=r'crafted\.pth was refused: it names .*mkdir'):
+        CheckpointLoader.load_checkpoint(str(tmp_path / 'crafted.pth'), map_location='cpu')
+
+    assert not (tmp_path / 'ran').exists()
+    # The file is dangerous: plain unpickling does run it.
+    torch.load(tmp_path / 'crafted.pth', weights_only=False)
+    assert (tmp_path / 'ran').exists()
+
+
+def test_getattr_is_no_way_out(tmp_path, any_torch):
+    """History buffers pickle through getattr; only their statistics may."""
+
+    class Gets:
+
+        def __reduce__(self):
+            return getattr, (HistoryBuffer, '__init__')
+
+    torch.save({'a': Gets()}, tmp_path / 'a.pth')
+    with pytest.raises(ValueError, match='refused'):
+        safe_load(tmp_path / 'a.pth')
+
+
+@pytest.mark.parametrize('content', [b'', b'not a checkpoint', pickle.dumps({'a': 1})[:-3]])
+def test_a_damaged_file_is_named(tmp_path, any_torch, content):
+    (tmp_path / 'bad.pth').write_bytes(content)
+    with pytest.raises(ValueError, match=r'bad\.pth cannot be read as a checkpoint'):
+        safe_load(tmp_path / 'bad.pth')
+
+
+def test_a_truncated_file_is_named(tmp_path, any_torch):
+    torch.save(training_checkpoint(), tmp_path / 'a.pth')
+    whole = (tmp_path / 'a.pth').read_bytes()
+    (tmp_path / 'cut.pth').write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(ValueError, match=r'cut\.pth cannot be read'):
+        safe_load(tmp_path / 'cut.pth')
+
+
+def test_a_missing_file_lists_its_neighbours(tmp_path):
+    torch.save({}, tmp_path / 'epoch_3.pth')
+    with pytest.raises(FileNotFoundError, match=r'epoch_9\.pth does not exist. There: epoch_3'):
+        CheckpointLoader.load_checkpoint(str(tmp_path / 'epoch_9.pth'), map_location='cpu')
+
+
+def test_addresses_are_read_safely_too(tmp_path, monkeypatch):
+    torch.save({'a': RunsCode(tmp_path / 'ran')}, tmp_path / 'served.pth')
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(
+        torch.hub, 'download_url_to_file',
+        lambda url, target: os.replace(tmp_path / 'served.pth', target))
+    with pytest.raises(ValueError, match='refused'):
+        CheckpointLoader.load_checkpoint('http://localhost/served.pth', map_location='cpu')
+    assert not (tmp_path / 'ran').exists()

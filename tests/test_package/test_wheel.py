@@ -1,0 +1,76 @@
+"""A wheel carries configs and tools, and works away from the checkout."""
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command, cwd, **env):
+    return subprocess.run(
+        [sys.executable, *map(str, command)], cwd=cwd, env={**os.environ, **env},
+        capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('wheel')
+    # Built from a copy: setuptools leaves build/ and egg-info/ in the source.
+    source = folder / 'source'
+    subprocess.run(['git', 'clone', '-q', ROOT, source], check=True)
+    done = run('-m', 'pip', 'wheel', '--no-deps', '--no-build-isolation', '-q', '-w', folder,
+               source, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob('*.whl'))
+
+
+@pytest.fixture(scope='module')
+def installed(wheel, tmp_path_factory):
+    site = tmp_path_factory.mktemp('site')
+    done = run('-m', 'pip', 'install', '--no-deps', '-q', '--target', site, wheel, cwd=site)
+    assert done.returncode == 0, done.stderr
+    return site
+
+
+def test_it_carries_configs_tools_and_weights(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder in ('configs', 'tools'):
+        tracked = subprocess.run(
+            ['git', 'ls-files', folder], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert {f'mmcluspro/.mim/{name}' for name in tracked.stdout.split()} <= names
+    assert 'mmcluspro/models/weights/tiny_clip.pt' in names
+    assert 'mmcluspro/models/configs/tiny_clip.json' in names
+    assert not any(name.startswith('tests/') or '__pycache__' in name for name in names)
+
+
+def test_a_config_is_found_by_name_and_trains_in_an_empty_folder(installed, tmp_path):
+    train = installed / 'mmcluspro' / '.mim' / 'tools' / 'train.py'
+    done = run(
+        train, 'baseline_shapes.py', '--no-validate', '--no-test', '--cfg-options',
+        'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=64',
+        cwd=tmp_path, PYTHONPATH=str(installed), OMP_NUM_THREADS='1')
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / 'work_dirs' / 'baseline_shapes' / 'epoch_1.pth').is_file()
+
+
+def test_mim_finds_the_package(installed, tmp_path):
+    pytest.importorskip('mim', reason='openmim is not installed, or its pkg_resources is missing')
+    done = run(
+        '-c', 'from mim.cli import cli; cli()', 'train', 'mmcluspro', 'baseline_shapes.py',
+        '--gpus', '0', '--no-validate', '--no-test', '--cfg-options', 'train_cfg.max_epochs=1',
+        'train_dataloader.dataset.indices=64',
+        cwd=tmp_path, PYTHONPATH=str(installed), OMP_NUM_THREADS='1')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.glob('work_dirs/*/epoch_1.pth'))
+
+
+def test_an_unknown_config_lists_those_there_are(installed, tmp_path):
+    train = installed / 'mmcluspro' / '.mim' / 'tools' / 'train.py'
+    done = run(train, 'nothing.py', cwd=tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 2
+    assert 'error: The config nothing.py does not exist.' in done.stderr
+    assert 'baseline_shapes.py' in done.stderr and 'Traceback' not in done.stderr
