@@ -1,12 +1,14 @@
 """Keeps model, datasets, metrics and checkpoints on one label space."""
+import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import nn
+from torch import Tensor, nn
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import CZSLMetric, feasibility_scores
@@ -26,8 +28,20 @@ def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
 
 def needs_calibration(runner: Runner) -> bool:
     """Whether a test waits for a threshold that validation has to choose."""
-    metrics = czsl_metrics(runner.test_evaluator)
-    return runner.val_evaluator is not None and any(metric.waits for metric in metrics)
+    waiting = any(metric.threshold == 'stored' for metric in czsl_metrics(runner.test_evaluator))
+    hook = next(hook for hook in runner.hooks if isinstance(hook, CompositionHook))
+    return waiting and hook.threshold is None and runner.val_evaluator is not None
+
+
+@torch.no_grad()
+def text_feasibility(text: nn.Module, space: CompositionSpace) -> Tensor:
+    """Feasibility of all pairs from the text features of the primitives, (A, O)."""
+    training = text.training
+    text.eval()  # no dropout, and the features stay cached for the evaluation
+    rho = feasibility_scores(
+        text.encode_attributes().cpu(), text.encode_objects().cpu(), space.train_pairs)
+    text.train(training)
+    return rho
 
 
 @HOOKS.register_module()
@@ -47,7 +61,7 @@ class CompositionHook(Hook):
     priority = 'ABOVE_NORMAL'
 
     def __init__(self) -> None:
-        self.calibration: dict[str, dict[str, float]] = {}
+        self.calibration: dict[str, dict[str, float | None]] = {}
         self._calibrated_at: int | None = None
 
     def before_train(self, runner: Runner) -> None:
@@ -69,8 +83,13 @@ class CompositionHook(Hook):
         """Prepares the pairs of the test, with what validation chose."""
         self._prepare(runner, runner.test_loop.dataloader.dataset.space, runner.test_evaluator)
         for metric in czsl_metrics(runner.test_evaluator):
-            if metric.waits and 'threshold' in self.calibration.get(metric.world, {}):
-                metric.threshold = self.calibration[metric.world]['threshold']
+            if metric.threshold == 'stored' and self.threshold is not None:
+                metric.threshold = self.threshold
+
+    @property
+    def threshold(self) -> float | None:
+        """The open-world threshold that validation chose."""
+        return self.calibration.get('open', {}).get('threshold')
 
     def _prepare(self, runner: Runner, space: CompositionSpace, evaluator: Evaluator) -> None:
         head = unwrap(runner.model).head
@@ -79,11 +98,10 @@ class CompositionHook(Hook):
         if any(metric.world == 'open' for metric in metrics):
             worlds['open'] = space.open_world()
         head.set_worlds(worlds)
-        for metric in metrics:
-            if metric.needs_feasibility:
-                attributes, objects = head.text.primitive_embeddings()
-                metric.set_feasibility(
-                    feasibility_scores(attributes, objects, space.train_pairs))
+        if any(metric.wants_feasibility for metric in metrics):
+            rho = text_feasibility(head.text, space)
+            for metric in metrics:
+                metric.set_feasibility(rho)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps bias and threshold."""
@@ -93,8 +111,12 @@ class CompositionHook(Hook):
         self._plot(runner, runner.val_evaluator, 'val')
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Draws the curve."""
+        """Draws the curve, and writes the numbers beside it."""
         self._plot(runner, runner.test_evaluator, 'test')
+        if runner.rank == 0:
+            path = Path(runner.work_dir) / 'test_metrics.json'
+            path.write_text(json.dumps(metrics, indent=2) + '\n')
+            runner.logger.info(f'Test metrics: {path}')
 
     def _plot(self, runner: Runner, evaluator: Evaluator, phase: str) -> None:
         if runner.rank != 0:
