@@ -1,15 +1,19 @@
 """Label space and datasets."""
 from .build import build_space
 from .c_gqa import CGQA
+from .check import check_dataset
 from .czsl_dataset import CZSLDataset
 from .layout import write_layout
 from .mit_states import MITStates
 from .names import readable_name, resolve_readable
 from .published import PublishedCZSL
 from .space import CompositionSpace
+from .splitting import make_split
+from .table import TableCZSL
 from .ut_zappos import UTZappos
 
 __all__ = [
-    'CGQA', 'CZSLDataset', 'CompositionSpace', 'MITStates', 'PublishedCZSL', 'UTZappos',
-    'build_space', 'readable_name', 'resolve_readable', 'write_layout',
+    'CGQA', 'CZSLDataset', 'CompositionSpace', 'MITStates', 'PublishedCZSL', 'TableCZSL',
+    'UTZappos', 'build_space', 'check_dataset', 'make_split', 'readable_name',
+    'resolve_readable', 'write_layout',
 ]

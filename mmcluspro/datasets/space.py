@@ -112,10 +112,11 @@ class CompositionSpace:
         return cls.from_lists(read_splits(root, split, allow_unknown), phase)
 
     @classmethod
-    def from_table(cls, csv: str | Path, phase: str = 'train') -> CompositionSpace:
+    def from_table(cls, csv: str | Path, phase: str = 'train',
+                   allow_unknown: bool = False) -> CompositionSpace:
         """The space of a phase from a CSV ``image,attribute,object,split``."""
         from .table_file import read_table, table_pairs
-        return cls.from_lists(table_pairs(read_table(csv)), phase)
+        return cls.from_lists(table_pairs(read_table(csv), csv, allow_unknown), phase)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> CompositionSpace:

@@ -1,5 +1,6 @@
 """Pair lists of the published layout: ``<root>/<split>/{train,val,test}_pairs.txt``."""
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 from .faults import Fault, raise_faults
@@ -56,21 +57,35 @@ def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
     return pairs, faults
 
 
-def unknown_primitives(lists: dict[str, PairLines], root: str | Path, split: str) -> list[Fault]:
+def unknown_primitives(lists: Mapping[str, Mapping[Pair, int]],
+                       files: Mapping[str, str | Path]) -> list[Fault]:
     """Validation and test pairs with an attribute or object of no training pair."""
     attributes = {attr for attr, _ in lists['train']}
     objects = {obj for _, obj in lists['train']}
     faults = []
     for phase in PHASES[1:]:
-        path = pair_file(root, split, phase)
         for (attr, obj), number in lists[phase].items():
             unknown = [f'attribute {attr!r}'] * (attr not in attributes)
             unknown += [f'object {obj!r}'] * (obj not in objects)
             if unknown:
                 faults.append(
-                    Fault('unknown primitive', f'{path}:{number}',
+                    Fault('unknown primitive', f'{files[phase]}:{number}',
                           f'{" and ".join(unknown)} in no training pair'))
     return faults
+
+
+def check_primitives(lists: Mapping[str, Mapping[Pair, int]], files: Mapping[str, str | Path],
+                     allow_unknown: bool = False) -> None:
+    """Raises about :func:`unknown_primitives`, or warns when they are allowed."""
+    unknown = unknown_primitives(lists, files)
+    if unknown and allow_unknown:
+        warnings.warn(
+            f'{len(unknown)} pairs have an attribute or object that no training pair has, '
+            f'first {unknown[0]}.', stacklevel=2)
+        return
+    raise_faults(
+        unknown, 'A primitive without any training pair cannot be learned; correct the data, '
+        'or set allow_unknown=True to go on with a warning.')
 
 
 def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,
@@ -88,18 +103,11 @@ def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,
         dict[str, dict]: For 'train', 'val' and 'test' the pairs of names in
         file order, each with its line number.
     """
+    files = {phase: pair_file(root, split, phase) for phase in PHASES}
     lists, faults = {}, []
-    for phase in PHASES:
-        lists[phase], found = read_pair_list(pair_file(root, split, phase))
+    for phase, path in files.items():
+        lists[phase], found = read_pair_list(path)
         faults += found
     raise_faults(faults, 'A pair list has one "attribute object" a line, each pair once.')
-    unknown = unknown_primitives(lists, root, split)
-    if unknown and allow_unknown:
-        warnings.warn(
-            f'{len(unknown)} pairs have an attribute or object that no training pair has, '
-            f'first {unknown[0]}.', stacklevel=2)
-    elif unknown:
-        raise_faults(
-            unknown, 'A primitive without any training pair cannot be learned; correct the lists, '
-            'or set allow_unknown=True to go on with a warning.')
+    check_primitives(lists, files, allow_unknown)
     return lists

@@ -1,0 +1,195 @@
+"""Checks a dataset on disk: counts against the published ones, and every fault at once."""
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .expected import EXPECTED, agrees, expected_table
+from .faults import Fault
+from .images import ImageFolder, undecodable
+from .layout import metadata_file
+from .metadata import Row, read_metadata, row_faults, select_rows
+from .splits import (
+    DEFAULT_SPLIT,
+    PHASES,
+    Pair,
+    PairLines,
+    pair_file,
+    read_pair_list,
+    unknown_primitives,
+)
+
+#: 'generic' and 'shapes' have no published counts; there every row must have a listed pair.
+DATASET_NAMES = (*EXPECTED, 'shapes', 'generic')
+IMAGE_KEYS = {'ut-zappos': ('image', '_image')}
+
+
+class Report(NamedTuple):
+    """What :func:`check_dataset` found.
+
+    Attributes:
+        found (dict[str, int]): Counts by name.
+        expected (dict[str, int | str]): Published counts, where there are any.
+        faults (list[Fault]): Everything that is wrong in the files.
+    """
+    found: dict[str, int]
+    expected: dict[str, int | str]
+    faults: list[Fault]
+
+    @property
+    def different(self) -> list[str]:
+        """Names of the counts that are not as published."""
+        return [name for name, number in self.found.items()
+                if not agrees(number, self.expected.get(name))]
+
+    @property
+    def ok(self) -> bool:
+        return not self.faults and not self.different
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, limit: int = 10) -> str:
+        """A table of the counts, then the first ``limit`` faults of each kind."""
+        lines = [f'{"":<28}{"found":>8}{"expected":>10}']
+        for name, number in self.found.items():
+            expected = str(self.expected.get(name, '-'))
+            mark = '  <- differs' if name in self.different else ''
+            lines.append(f'{name:<28}{number:>8}{expected:>10}{mark}')
+        kinds: dict[str, list[Fault]] = defaultdict(list)
+        for fault in self.faults:
+            kinds[fault.kind].append(fault)
+        for kind, faults in kinds.items():
+            lines.append(f'{len(faults)} x {kind}:')
+            lines += [f'  {fault}' for fault in faults[:limit]]
+            lines += [f'  … and {len(faults) - limit} more'] * (len(faults) > limit)
+        summary = f'{len(self.faults)} faults, {len(self.different)} counts differ'
+        return '\n'.join([*lines, 'no problem found' if self.ok else summary])
+
+
+def check_dataset(root: str | Path, dataset: str = 'generic', split: str = DEFAULT_SPLIT,
+                  decode: bool = False) -> Report:
+    """Checks pair lists, metadata and images of a dataset in the published layout.
+
+    A label that was swapped is found where images lie in folders
+    ``<attr>_<obj>/`` (MIT-States, UT-Zappos, exported Shapes): the folder names
+    another pair than the row. C-GQA's flat folder gives no such check.
+
+    Args:
+        root (str | Path): Folder of the dataset.
+        dataset (str): One of ``DATASET_NAMES``. Defaults to 'generic'.
+        split (str): Folder of the pair lists.
+        decode (bool): Whether to read every image. Slow. Defaults to False.
+
+    Returns:
+        Report: Counts and faults.
+    """
+    if dataset not in DATASET_NAMES:
+        raise ValueError(f'dataset must be one of {", ".join(DATASET_NAMES)}, got {dataset!r}.')
+    lists, faults = _lists(root, split)
+    found = _count_pairs(lists)
+    path = metadata_file(root, split)
+    try:
+        rows = read_metadata(path)
+    except (ValueError, FileNotFoundError) as error:
+        return Report(found, expected_table(dataset), [*faults, _fault('metadata', path, error)])
+    wrong = row_faults(rows, path)
+    faults += wrong
+    # A broken row is reported once and then counts as one that the readers leave out.
+    left_out = {'image': '', 'attr': 'NA', 'obj': 'NA', 'set': 'NA'}
+    rows = [row if not row_faults([row], path) else left_out for row in rows] if wrong else rows
+    chosen = []
+    for phase in PHASES:
+        selection = select_rows(rows, lists, phase, path)
+        found[f'{phase} images'] = len(selection.numbers)
+        faults += selection.faults
+        chosen += selection.numbers
+        if not selection.numbers:
+            faults.append(Fault('no image', str(path), f'no row can be used for {phase}'))
+    found['images in all'] = len(chosen)
+    found['rows left out'] = len(rows) - len(chosen)
+    if dataset not in EXPECTED:
+        faults += _stray_rows(rows, lists, path)
+    faults += _label_faults(rows, lists, path)
+    faults += _image_faults(rows, chosen, Path(root).expanduser() / 'images', path,
+                            IMAGE_KEYS.get(dataset, ('image', )), decode)
+    return Report(found, expected_table(dataset), faults)
+
+
+def _fault(kind: str, where: object, error: Exception) -> Fault:
+    return Fault(kind, str(where), str(error))
+
+
+def _lists(root: str | Path, split: str) -> tuple[dict[str, PairLines], list[Fault]]:
+    files = {phase: pair_file(root, split, phase) for phase in PHASES}
+    lists: dict[str, PairLines] = {}
+    faults: list[Fault] = []
+    for phase, path in files.items():
+        try:
+            lists[phase], found = read_pair_list(path)
+        except FileNotFoundError as error:
+            lists[phase], found = {}, [_fault('missing file', path, error)]
+        faults += found
+    return lists, faults + unknown_primitives(lists, files)
+
+
+def _count_pairs(lists: Mapping[str, PairLines]) -> dict[str, int]:
+    every = set().union(*lists.values())
+    found = {'attributes': len({attr for attr, _ in every}),
+             'objects': len({obj for _, obj in every}), 'train pairs': len(lists['train'])}
+    for phase in PHASES[1:]:
+        seen = sum(pair in lists['train'] for pair in lists[phase])
+        found[f'{phase} pairs, seen'] = seen
+        found[f'{phase} pairs, unseen'] = len(lists[phase]) - seen
+    return found
+
+
+def _stray_rows(rows: Sequence[Row], lists: Mapping[str, PairLines], path: Path) -> list[Fault]:
+    """Rows that the readers would leave out, and images that stand twice."""
+    union = set().union(*lists.values())
+    faults, first = [], dict[str, int]()
+    for number, row in enumerate(rows):
+        where = f'{path} row {number}'
+        if row['set'] not in (*PHASES, 'NA'):
+            faults.append(Fault('set', where, f'set is {row["set"]!r}, not train, val or test'))
+        elif 'NA' not in (row['attr'], row['obj']) and (row['attr'], row['obj']) not in union:
+            faults.append(Fault('unknown pair', where,
+                                f'({row["attr"]} {row["obj"]}) is in no pair list'))
+        if row['image'] and first.setdefault(row['image'], number) != number:
+            faults.append(Fault('image twice', where,
+                                f'{row["image"]!r} already stands in row {first[row["image"]]}'))
+    return faults
+
+
+def _label_faults(rows: Sequence[Row], lists: Mapping[str, PairLines],
+                  path: Path) -> list[Fault]:
+    """Rows whose image lies in the folder of another known pair."""
+    owners: dict[str, set[Pair]] = defaultdict(set)
+    for pair in set().union(*lists.values()):
+        owners['_'.join(pair)].add(pair)
+    faults = []
+    for number, row in enumerate(rows):
+        folder = row['image'].rpartition('/')[0].rpartition('/')[2].replace(' ', '_')
+        pair = (row['attr'], row['obj'])
+        if folder in owners and pair not in owners[folder] and 'NA' not in pair:
+            faults.append(Fault('label', f'{path} row {number}',
+                                f'labelled ({" ".join(pair)}), but the image is '
+                                f'{row["image"]!r}'))
+    return faults
+
+
+def _image_faults(rows: Sequence[Row], chosen: Sequence[int], root: Path, path: Path,
+                  keys: Sequence[str], decode: bool) -> list[Fault]:
+    if not root.is_dir():
+        return [Fault('missing file', str(root), 'there is no folder images/')]
+    folder = ImageFolder(root)
+    paths = {i: folder.find(*(rows[i][key] for key in keys if key in rows[i])) for i in chosen}
+    faults = [Fault('image', f'{path} row {i}', f'no image {rows[i]["image"]!r} in {root}')
+              for i, image in paths.items() if image is None]
+    if decode:
+        number = {image: i for i, image in paths.items() if image}
+        faults += [Fault('unreadable image', f'{path} row {number[image]}', f'{image}: {reason}')
+                   for image, reason in undecodable(list(number))]
+    return faults

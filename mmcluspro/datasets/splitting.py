@@ -1,0 +1,105 @@
+"""A seen/unseen split of own data, the same on every machine."""
+import hashlib
+import math
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from .splits import Pair
+from .table_file import TableRow
+
+
+def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float = 0.4,
+               val_fraction: float = 0.15, test_fraction: float = 0.15) -> list[TableRow]:
+    """Chooses unseen pairs, and holds back images of the seen ones.
+
+    Chance comes from SHA-256 of the seed and the names, so the result depends
+    neither on the order of the rows nor on a library's generator.
+
+    * Every attribute and every object keeps a seen pair. When that leaves fewer
+      unseen pairs than asked for, a warning says how many there are.
+    * Unseen pairs go in turn to test and validation, with all their images.
+    * Of the images of seen pairs, ``val_fraction`` and ``test_fraction`` go to
+      validation and test; each seen pair keeps at least one training image.
+
+    Args:
+        rows (Sequence[TableRow]): Images; their ``split`` is ignored.
+        seed (int): Another seed, another split. Defaults to 0.
+        unseen_fraction (float): Share of the pairs. Defaults to 0.4.
+        val_fraction (float): Share of a seen pair's images. Defaults to 0.15.
+        test_fraction (float): The same for test. Defaults to 0.15.
+
+    Returns:
+        list[TableRow]: The rows in the same order with ``split`` set.
+    """
+    _check(unseen_fraction, val_fraction, test_fraction)
+    images: dict[Pair, list[str]] = defaultdict(list)
+    for row in rows:
+        images[row.attribute, row.object].append(row.image)
+    order = _shuffled(images, seed)
+    wanted = round(unseen_fraction * len(order))
+    unseen = choose_unseen(order, wanted)
+    if len(unseen) < wanted:
+        warnings.warn(
+            f'Only {len(unseen)} of {len(order)} pairs can be unseen, {wanted} were asked for '
+            f'(unseen_fraction={unseen_fraction}): every attribute and object keeps a seen pair.',
+            stacklevel=2)
+    split = {}
+    for turn, pair in enumerate(unseen):
+        split.update(dict.fromkeys(images[pair], ('test', 'val')[turn % 2]))
+    chosen = set(unseen)
+    owed = {'val': 0.0, 'test': 0.0}
+    for pair in order:
+        if pair not in chosen:
+            names = [name for name, in _shuffled(((image, ) for image in images[pair]), seed)]
+            taken = _hold_back(len(names), {'val': val_fraction, 'test': test_fraction}, owed)
+            marks = ['val'] * taken['val'] + ['test'] * taken['test']
+            split.update(zip(names, marks + ['train'] * (len(names) - len(marks))))
+    return [row._replace(split=split[row.image]) for row in rows]
+
+
+def choose_unseen(order: Iterable[Pair], number: int) -> list[Pair]:
+    """The first pairs of an order that leave each primitive a pair that is not chosen."""
+    order = list(order)
+    attrs = Counter(attr for attr, _ in order)
+    objs = Counter(obj for _, obj in order)
+    unseen: list[Pair] = []
+    for attr, obj in order:
+        if len(unseen) < number and attrs[attr] > 1 and objs[obj] > 1:
+            attrs[attr] -= 1
+            objs[obj] -= 1
+            unseen.append((attr, obj))
+    return unseen
+
+
+def _check(unseen: float, val: float, test: float) -> None:
+    for name, value in (('unseen_fraction', unseen), ('val_fraction', val),
+                        ('test_fraction', test)):
+        if not 0 <= value < 1:
+            raise ValueError(f'make_split.{name} must lie in [0, 1), got {value}.')
+    if val + test >= 1:
+        raise ValueError('make_split: val_fraction + test_fraction must be below 1, got '
+                         f'{val} + {test}: nothing would be left for training.')
+
+
+def _shuffled(items: Iterable[tuple], seed: int) -> list:
+    def key(item: tuple) -> tuple:
+        return hashlib.sha256('\0'.join((str(seed), *item)).encode()).digest(), item
+
+    return sorted(items, key=key)
+
+
+def _hold_back(number: int, fractions: dict[str, float],
+               owed: dict[str, float]) -> dict[str, int]:
+    """Images of one pair for each phase.
+
+    What rounding leaves over is owed to the next pairs: pairs of two or three
+    images would otherwise never reach validation.
+    """
+    left, taken = number - 1, {}
+    for phase, fraction in fractions.items():
+        owed[phase] += number * fraction
+        taken[phase] = min(math.floor(owed[phase] + 1e-9), math.ceil(number * fraction), left)
+        owed[phase] = min(owed[phase] - taken[phase], 1.0)
+        left -= taken[phase]
+    return taken

@@ -1,0 +1,113 @@
+"""Own data as a CSV file: ``image,attribute,object,split``."""
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .faults import Fault, raise_faults
+from .splits import PHASES, PairLines, check_primitives
+
+COLUMNS = ('image', 'attribute', 'object', 'split')
+MAKE_ONE = ("set make_split=dict(seed=0) in the config, or write one into a file that you can look "
+            'at with tools/dataset_converters/make_split.py')
+
+
+class TableRow(NamedTuple):
+    """One image. ``line`` is its place in the file (the header is line 1)."""
+    image: str
+    attribute: str
+    object: str
+    split: str = ''
+    line: int = 0
+
+
+def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
+    """Reads a table with a header; columns in any order, others are ignored.
+
+    Comma, semicolon or tab divide the columns (whichever makes the header's
+    names); UTF-8, with or without byte-order mark.
+
+    Args:
+        path (str | Path): The file.
+        need_split (bool): Whether the column ``split`` must be there. Defaults
+            to True.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'No table at {path}. Set the config field table to a CSV file with the header '
+            f'{",".join(COLUMNS)}, or to None for a tree of folders attribute_object/.')
+    try:
+        with open(path, encoding='utf-8-sig', newline='') as file:
+            header = file.readline()
+            names, delimiter = _header(header, path, need_split)
+            reader = csv.reader(file, delimiter=delimiter)
+            cells = [(reader.line_num + 1, line) for line in reader]
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path} is not UTF-8 text ({error}); save it as "CSV UTF-8".') from error
+    rows, faults = _rows(cells, names, path)
+    raise_faults(faults, f'A table has one image a line under the header {",".join(COLUMNS)}.')
+    if not rows:
+        raise ValueError(f'{path} has a header, but no image.')
+    return rows
+
+
+def table_pairs(rows: Iterable[TableRow], path: str | Path,
+                allow_unknown: bool = False) -> dict[str, PairLines]:
+    """The pairs of each phase with the line where they first occur."""
+    lists: dict[str, PairLines] = {phase: {} for phase in PHASES}
+    for row in rows:
+        lists[row.split].setdefault((row.attribute, row.object), row.line)
+    if not lists['train']:
+        raise ValueError(f"{path} has no row with split 'train', so there is no seen pair; "
+                         f'correct the column split, or remove it and {MAKE_ONE}.')
+    check_primitives(lists, dict.fromkeys(PHASES, path), allow_unknown)
+    return lists
+
+
+def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
+    """Writes the four columns, the same bytes on every machine."""
+    with open(Path(path).expanduser(), 'w', encoding='utf-8', newline='') as file:
+        writer = csv.writer(file, lineterminator='\n')
+        writer.writerow(COLUMNS)
+        writer.writerows(row[:4] for row in rows)
+
+
+def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:
+    def names(delimiter: str) -> list[str]:
+        row: list[str] = next(csv.reader([line], delimiter=delimiter), [])
+        return [name.strip().lower() for name in row]
+
+    delimiter = max(',;\t', key=lambda sign: len(set(names(sign)) & set(COLUMNS)))
+    found = names(delimiter)
+    needed = COLUMNS if need_split else COLUMNS[:3]
+    missing = [name for name in needed if name not in found]
+    if missing == ['split']:
+        raise ValueError(f'{path}:1: the table has no column split; {MAKE_ONE}.')
+    if missing:
+        raise ValueError(f'{path}:1: the header must name {",".join(COLUMNS)}; '
+                         f'{",".join(missing)} is missing from {line.strip()!r}.')
+    return found, delimiter
+
+
+def _rows(cells: Sequence[tuple[int, list[str]]], names: list[str],
+          path: Path) -> tuple[list[TableRow], list[Fault]]:
+    place = {name: names.index(name) for name in COLUMNS if name in names}
+    rows, faults, first = [], [], dict[str, int]()
+    for line, row in cells:
+        if not any(cell.strip() for cell in row):
+            continue
+        value = {name: row[i].strip() if i < len(row) else '' for name, i in place.items()}
+        value['image'] = value['image'].replace('\\', '/')
+        empty = [name for name, text in value.items() if not text]
+        if empty:
+            what = f'nothing under {", ".join(empty)}'
+        elif value.get('split', 'train') not in PHASES:
+            what = f"split must be 'train', 'val' or 'test', got {value['split']!r}"
+        elif first.setdefault(value['image'], line) != line:
+            what = f'the image {value["image"]!r} already stands in line {first[value["image"]]}'
+        else:
+            rows.append(TableRow(**value, line=line))
+            continue
+        faults.append(Fault('table row', f'{path}:{line}', what))
+    return rows, faults

@@ -1,0 +1,39 @@
+#!/usr/bin/env python
+"""Brings C-GQA into the published layout.
+
+Unpack the archive into a folder, then
+
+    python tools/dataset_converters/prepare_cgqa.py data/cgqa
+
+It moves images/, the pair lists and the metadata up to that folder when the
+archive has put them deeper, and checks the result. It can be run again at any
+time and deletes nothing.
+"""
+import argparse
+import sys
+from pathlib import Path
+
+from mmcluspro.datasets.check import check_dataset
+from mmcluspro.datasets.layout import metadata_file
+from mmcluspro.datasets.preparation import carry_out, lift
+from mmcluspro.datasets.splits import DEFAULT_SPLIT
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('root', type=Path, help='folder of the dataset')
+    parser.add_argument('--split', default=DEFAULT_SPLIT)
+    parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
+    args = parser.parse_args(argv)
+    names = ['images', args.split, metadata_file('', args.split).name]
+    carry_out(lift(args.root, names), args.dry_run)
+    if args.dry_run:
+        return 0
+    report = check_dataset(args.root, 'c-gqa', args.split)
+    print(report)
+    return 0 if report.ok else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
