@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import CZSLMetric, feasibility_scores
-from mmcluspro.models.state import check_state_keys
 from mmcluspro.registry import HOOKS
 
 
@@ -55,7 +54,7 @@ class CompositionHook(Hook):
     - After validation: bias and threshold are kept, saved in the checkpoint's
       ``meta.calibration``, and used by the test.
     - After each evaluation: the seen-unseen curve goes to the work folder.
-    - On loading: a missing or surplus weight, or other labels, is an error.
+    - On loading: other labels are an error.
     """
 
     priority = 'ABOVE_NORMAL'
@@ -136,7 +135,7 @@ class CompositionHook(Hook):
                 world: dict(values) for world, values in self.calibration.items()}
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Checks weights and labels, and takes over bias and threshold."""
+        """Checks the labels, and takes over bias and threshold."""
         model = unwrap(runner.model)
         meta = checkpoint.get('meta', {})
         saved = meta.get('dataset_meta', {}).get('space')
@@ -148,6 +147,5 @@ class CompositionHook(Hook):
                     f'{len(names[1])} objects that differ from those of model.space '
                     f'({len(model.space.attributes)} and {len(model.space.objects)}). Use the '
                     'config that it was trained with.')
-        check_state_keys(model, checkpoint.get('state_dict', checkpoint))
         self.calibration = meta.get('calibration', {})
         self._calibrated_at = runner.iter if self.calibration else None

@@ -19,14 +19,15 @@ class CompositionalClassifier(ImageClassifier):
         space (dict): The label space, given as the dataset it comes from, for
             example ``dict(type='mmcluspro.UTZappos', data_root='data/ut-zap50k')``.
         backbone (dict): Returns a tuple that ends with f, shape (B, D).
-        neck (dict): Turns it into (f_a, f_o, f_c). Eq. 1.
         head (dict): Losses and scores; gets the space.
+        neck (dict, optional): Turns the features into (f_a, f_o, f_c), Eq. 1.
+            Defaults to None, for heads with the composition path only.
         full_state (bool): Save frozen weights too. Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
             ``pretrained`` of mmpretrain's ImageClassifier.
     """
 
-    def __init__(self, space: dict, backbone: dict, neck: dict, head: dict,
+    def __init__(self, space: dict, backbone: dict, head: dict, neck: dict | None = None,
                  full_state: bool = False, **kwargs: Any) -> None:
         super().__init__(backbone, neck, dict(head, space=space), **kwargs)
         compact_state_hooks(self, full_state)

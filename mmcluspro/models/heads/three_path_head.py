@@ -108,12 +108,13 @@ class ThreePathHead(BaseModule):
             self._pairs[world] = self._pairs[world].to(device)
         return self._pairs[world]
 
-    def logits(self, feats: tuple[Tensor, Tensor, Tensor], pairs: Tensor,
+    def logits(self, feats: tuple[Tensor, ...], pairs: Tensor,
                primitives: bool = True) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """Cosines over temperature of the three paths.
 
         Args:
-            feats (tuple): f_a, f_o and f_c, each of shape (B, D).
+            feats (tuple): Ends with f_a, f_o and f_c, each of shape (B, D);
+                without the primitives f_c is enough.
             pairs (Tensor): Pairs to score, shape (P, 2).
             primitives (bool): Whether the attribute and object paths are
                 wanted. Defaults to True.
@@ -124,13 +125,13 @@ class ThreePathHead(BaseModule):
         """
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
-            f_a, f_o, f_c = (F.normalize(f.float(), dim=1) for f in feats)
             scale = self.text.logit_scale.exp()
-            compositions = scale * f_c @ self.text.encode_pairs(pairs).float().T
+            cosine = lambda f, t: F.normalize(f.float(), dim=1) @ t.float().T
+            compositions = scale * cosine(feats[-1], self.text.encode_pairs(pairs))
             if not primitives:
                 return None, None, compositions
-            attributes = scale * f_a @ self.text.encode_attributes().float().T
-            objects = scale * f_o @ self.text.encode_objects().float().T
+            attributes = scale * cosine(feats[-3], self.text.encode_attributes())
+            objects = scale * cosine(feats[-2], self.text.encode_objects())
         return attributes, objects, compositions
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
@@ -141,7 +142,7 @@ class ThreePathHead(BaseModule):
         """Scores over the pairs of a world (Eq. 13), shape (B, P)."""
         pairs = self.world_pairs(world)
         return fuse(
-            self.logits(feats[-3:], pairs, self.fusion != 'composition'), pairs, self.fusion)
+            self.logits(feats, pairs, self.fusion != 'composition'), pairs, self.fusion)
 
     def loss(self, feats: tuple[Tensor, ...], data_samples: list[DataSample],
              **kwargs: Any) -> dict[str, Tensor]:
@@ -158,7 +159,7 @@ class ThreePathHead(BaseModule):
         weights = self.loss_weights
         labels = self.labels(data_samples)
         logits = self.logits(
-            feats[-3:], self.train_pairs, bool(weights['attr'] or weights['obj']))
+            feats, self.train_pairs, bool(weights['attr'] or weights['obj']))
         return {
             f'{name}_loss': weights[name] * F.cross_entropy(logit, labels[name])
             for name, logit in zip(('attr', 'obj', 'pair'), logits)
