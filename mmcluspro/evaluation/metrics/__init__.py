@@ -1,1 +1,4 @@
-"""metrics."""
+"""Metrics in mmengine's registry."""
+from .czsl_metric import CZSLMetric
+
+__all__ = ['CZSLMetric']

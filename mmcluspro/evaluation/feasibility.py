@@ -1,0 +1,87 @@
+"""Open world: how feasible an unseen pair is (Eq. 14-15) and which pairs a threshold keeps."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+
+def feasibility_scores(attr_emb: Tensor, obj_emb: Tensor, train_pairs: Tensor) -> Tensor:
+    r"""Feasibility of every attribute-object pair (Eq. 14).
+
+    .. math::
+        \rho(a, o) = \tfrac12 \Big[\max_{o' \ne o,\, (a, o') \in train} \cos(o, o')
+            + \max_{a' \ne a,\, (a', o) \in train} \cos(a, a')\Big]
+
+    with -1 for a maximum over nothing.
+
+    Args:
+        attr_emb (Tensor): Attribute embeddings, any norm, shape (A, D).
+        obj_emb (Tensor): Object embeddings, any norm, shape (O, D').
+        train_pairs (Tensor): (attribute, object) of the seen pairs, shape (S, 2).
+
+    Returns:
+        Tensor: :math:`\rho` in [-1, 1], shape (A, O).
+    """
+    attr, obj = train_pairs.to(attr_emb.device).unbind(1)
+    by_object = _nearest_partner(obj_emb, obj, attr, len(attr_emb))  # (A, O)
+    by_attribute = _nearest_partner(attr_emb, attr, obj, len(obj_emb))  # (O, A)
+    return (by_object + by_attribute.T) / 2
+
+
+def _nearest_partner(embedding: Tensor, partner: Tensor, group: Tensor, num: int) -> Tensor:
+    """Best cosine of each primitive to the *other* partners of each group, shape (num, n)."""
+    if not embedding.isfinite().all():
+        raise ValueError('feasibility needs finite embeddings, got NaN or infinity.')
+    unit = normalize(embedding.float(), dim=1)
+    cosine = (unit @ unit.T).clamp(-1, 1).fill_diagonal_(-1)
+    best = cosine.new_full((num, len(embedding)), -1)
+    return best.scatter_reduce_(0, group[:, None].expand(-1, len(unit)), cosine[partner], 'amax')
+
+
+def threshold_candidates(rho: Tensor, seen: Tensor, num: int = 50) -> Tensor:
+    """Evenly spaced thresholds from the least to the most feasible unseen pair.
+
+    Args:
+        rho (Tensor): Feasibility of each pair, shape (P,).
+        seen (Tensor): Which pairs are seen, shape (P,).
+        num (int): Number of thresholds. Defaults to 50.
+
+    Returns:
+        Tensor: Rising thresholds, float64, shape (num,); only -1 if every pair is seen.
+    """
+    unseen = rho[~seen].double()
+    if len(unseen) == 0:
+        return torch.full((1, ), -1.0, dtype=torch.float64)
+    return torch.linspace(float(unseen.min()), float(unseen.max()), num, dtype=torch.float64)
+
+
+class PairGroups(NamedTuple):
+    """Unseen pairs in groups of falling availability: threshold j keeps the groups >= j.
+
+    Group ``num`` holds the seen pairs, group ``num + 1`` the pairs that no threshold keeps.
+    """
+
+    group: Tensor  # (P,)
+    num: int  # number of thresholds J
+
+    @classmethod
+    def all_feasible(cls, seen: Tensor) -> PairGroups:
+        """One threshold that keeps every pair."""
+        return cls(seen.long(), 1)
+
+    @classmethod
+    def from_thresholds(cls, rho: Tensor, seen: Tensor, thresholds: Tensor) -> PairGroups:
+        """Groups for the rule :math:`\\rho > T` (Eq. 15); seen pairs are always feasible.
+
+        Args:
+            rho (Tensor): Feasibility of each pair, shape (P,).
+            seen (Tensor): Which pairs are seen, shape (P,).
+            thresholds (Tensor): Rising thresholds, shape (J,).
+        """
+        num = len(thresholds)
+        passed = torch.searchsorted(thresholds.double(), rho.double())  # thresholds below rho
+        group = torch.where(passed > 0, passed - 1, num + 1)
+        return cls(torch.where(seen, num, group), num)

@@ -1,0 +1,142 @@
+"""From a row of pair scores to the few numbers that decide every bias."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .feasibility import PairGroups
+from .top import Top, accumulate, merge, top_of_groups
+
+BLOCK = 2**21  # scores looked at together: small enough for the cache, large enough to vectorise
+
+
+class Margins(NamedTuple):
+    """What is kept of N samples, for J thresholds and K values of k.
+
+    ``margin`` is the least bias towards the sample's own side at which it is right: an unseen
+    sample is right iff ``bias >= margin``, a seen one iff ``-bias >= margin``. A tie that the
+    true pair loses moves the margin up by one float64 step, so that ``>=`` is exact.
+    """
+
+    is_seen: np.ndarray  # (N,) bool
+    diff: np.ndarray  # (N, K): k-th best seen score - true score
+    margin: np.ndarray  # (N, J, K)
+    attr_right: np.ndarray | None  # (N, J, K) bool, at bias 0
+    obj_right: np.ndarray | None  # (N, J, K) bool, at bias 0
+
+    def to_rows(self) -> list[np.ndarray]:
+        """One float64 array a sample, which is what ranks exchange. Needs ``pairs``."""
+        parts = [np.reshape(part, (len(self.is_seen), -1)) for part in self if part is not None]
+        return list(np.concatenate(parts, axis=1, dtype=np.float64))
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[np.ndarray], num_k: int) -> Margins:
+        """The inverse of :meth:`to_rows`, for samples of any number of calls."""
+        table = np.stack(rows)
+        diff = table[:, 1:1 + num_k]
+        margin, attr, obj = (
+            part.reshape(len(table), -1, num_k) for part in np.split(table[:, 1 + num_k:], 3, 1))
+        return cls(table[:, 0] > 0, diff, margin, attr > 0, obj > 0)
+
+
+def reduce_scores(scores: Tensor | Sequence[Tensor],
+                  targets: Tensor,
+                  seen: Tensor,
+                  pairs: Tensor | None = None,
+                  topk: Sequence[int] = (1, ),
+                  groups: PairGroups | None = None,
+                  names: Sequence[object] | None = None) -> Margins:
+    """Reduces scores to :class:`Margins`; the only function that sees all pairs.
+
+    A bias moves all unseen pairs together, so with ``r`` better pairs on its own side a sample is
+    in the top k iff it beats the (k - r)-th best pair of the other side. Pairs are ordered as by
+    ``torch.argmax``: of equal scores the lower index comes first.
+
+    Args:
+        scores (Tensor | Sequence[Tensor]): Shape (N, P), or N rows of shape (P,). Finite.
+        targets (Tensor): Index of the true pair, shape (N,).
+        seen (Tensor): Which pairs are seen, shape (P,).
+        pairs (Tensor, optional): (attribute, object) of each pair, shape (P, 2); needed for
+            attribute and object accuracy.
+        topk (Sequence[int]): The values of k.
+        groups (PairGroups, optional): Which unseen pairs are feasible at each threshold.
+            Defaults to all of them at one threshold.
+        names (Sequence, optional): What to call the samples in an error. Defaults to 0, 1, ….
+
+    Returns:
+        Margins: A few numbers a sample.
+    """
+    groups = groups or PairGroups.all_feasible(seen)
+    names = names or range(len(targets))
+    group = groups.group.to(scores[0].device)
+    most = min(max(topk), len(seen))
+    step = max(1, BLOCK // len(seen))
+    tops, true = [], []
+    for start in range(0, len(targets), step):
+        block = scores[start:start + step]
+        block = block if isinstance(block, Tensor) else torch.stack(list(block))
+        if block.dtype not in (torch.float32, torch.float64):
+            block = block.float() if block.is_floating_point() else block.double()
+        check_finite(block, names[start:start + step])
+        tops.append(top_of_groups(block, group, groups.num + 1, most))
+        target = targets[start:start + step, None].to(block.device)
+        true.append(block.gather(1, target).squeeze(1))
+
+    score, index = (torch.cat(part).cpu() for part in zip(*tops))
+    score = score.double()
+    unseen_top = accumulate(Top(score[:, :-1], index[:, :-1]))
+    seen_top = Top(score[:, -1:].expand_as(unseen_top.score),
+                   index[:, -1:].expand_as(unseen_top.pair))
+    return _compare(seen_top, unseen_top, torch.cat(true).cpu().double(), targets.cpu(),
+                    seen.cpu(), pairs, topk)
+
+
+def check_finite(scores: Tensor, names: Sequence[object]) -> None:
+    """Raises a ValueError that names the first sample with NaN or infinite scores."""
+    if scores.sum(1).isfinite().all():  # one fast pass; huge scores overflow and are looked at
+        return
+    bad = (~scores.isfinite()).sum(1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f'{int(bad[row])} of the {scores.shape[1]} pair scores of sample {names[row]} are NaN '
+            f'or infinite, and {int((bad > 0).sum()) - 1} of the {len(bad) - 1} samples next to it '
+            'have such scores too. Scores must be finite: look for a diverged loss or an overflow '
+            'in half precision.')
+
+
+def _compare(seen_top: Top, unseen_top: Top, true: Tensor, targets: Tensor, seen: Tensor,
+             pairs: Tensor | None, topk: Sequence[int]) -> Margins:
+    """Compares the true pair, of score ``true`` (N,), with both sides (N, J, K)."""
+    is_seen = seen[targets]
+    side, target = is_seen[:, None, None], targets[:, None]
+    hit = torch.where(side, seen_top.pair, unseen_top.pair) == target[..., None]
+    found, better = hit.any(-1), hit.int().argmax(-1)  # (N, J)
+    other = [torch.where(side, *parts) for parts in zip(unseen_top, seen_top)]
+
+    most, num_seen = hit.shape[-1], int(seen.sum())
+    margins, diffs = [], []
+    for k in topk:
+        rank = min(k, most) - 1 - better  # of the pair on the other side that must not win
+        rival_score, rival_index = (
+            part.gather(-1, rank.clamp(0)[..., None])[..., 0] for part in other)
+        margin = rival_score - true[:, None]
+        above = torch.nextafter(margin, torch.full_like(margin, torch.inf))
+        margin = torch.where(rival_index < target, above, margin)
+        margins.append(margin.masked_fill(~found | (rank < 0), torch.inf))
+        last = min(k, num_seen)  # without seen pairs no bias matters, and 0 is as good as any
+        diffs.append(seen_top.score[:, 0, last - 1] - true if last else torch.zeros_like(true))
+
+    attr_right = obj_right = None
+    if pairs is not None:
+        table = torch.cat([pairs.cpu(), torch.full((1, 2), -1)])
+        best = merge(seen_top, unseen_top).pair
+        right = table[best] == table[targets][:, None, None]  # (N, J, K, 2)
+        right = torch.stack([right[:, :, :k].any(2) for k in topk], 2)
+        attr_right, obj_right = (part.numpy() for part in right.unbind(-1))
+    return Margins(is_seen.numpy(), torch.stack(diffs, -1).numpy(),
+                   torch.stack(margins, -1).numpy(), attr_right, obj_right)

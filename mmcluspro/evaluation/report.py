@@ -1,0 +1,55 @@
+"""From margins to the reported numbers, and how they look in the log."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .curve import exact_metrics, standard_metrics
+from .reduction import Margins
+
+
+def summarise(margins: Margins, topk: Sequence[int], threshold: int = 0) -> dict[str, float]:
+    """All numbers in percent; ``best_bias`` in units of the scores.
+
+    Args:
+        margins (Margins): Of all samples.
+        topk (Sequence[int]): The values of k. The first one has the plain names, another one
+            appends ``_top{k}``.
+        threshold (int): Which threshold. Defaults to 0.
+    """
+    numbers = {}
+    for column, k in enumerate(topk):
+        margin = margins.margin[:, threshold, column]
+        part = standard_metrics(margin, margins.diff[:, column], margins.is_seen)
+        part |= exact_metrics(margin, margins.is_seen)
+        for name, right in (('attr_acc', margins.attr_right), ('obj_acc', margins.obj_right)):
+            if right is not None:
+                part[name] = 100 * float(right[:, threshold, column].mean())
+        suffix = f'_top{k}' if column else ''
+        numbers.update({name + suffix: value for name, value in part.items()})
+    return numbers
+
+
+def best_threshold(margins: Margins) -> int:
+    """The threshold with the highest standard AUC; of equal ones the most permissive."""
+    return int(np.argmax([
+        standard_metrics(margins.margin[:, j, 0], margins.diff[:, 0], margins.is_seen)['auc']
+        for j in range(margins.margin.shape[1])
+    ]))
+
+
+def format_table(numbers: dict[str, float], topk: Sequence[int]) -> str:
+    """One aligned line a k below a line of names."""
+    names = ['seen', 'unseen', 'hm', 'auc', 'auc_exact', 'hm_exact', 'attr_acc', 'obj_acc',
+             'best_bias']
+    names = [name for name in names if name in numbers]
+    lines = [['', *names]]
+    for column, k in enumerate(topk):
+        suffix = f'_top{k}' if column else ''
+        lines.append([f'top-{k}', *(
+            f'{numbers[name + suffix]:{".4g" if name == "best_bias" else ".2f"}}'
+            for name in names)])
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths))
+                     for line in lines)
