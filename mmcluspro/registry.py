@@ -80,7 +80,8 @@ def hint(key: str, kind: str) -> str:
         names = ', '.join(sorted(_ALL[kind].module_dict))
     else:
         names = ''
-    own = "If it is yours, import it with custom_imports=dict(imports=['your_package']) in the config."
+    own = ("If it is yours, import it with custom_imports=dict(imports=['your_package']) in the "
+           'config.')
     return f'{own} The names here: {names}.' if names else own
 
 

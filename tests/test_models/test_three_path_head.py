@@ -36,7 +36,8 @@ class TableText(nn.Module):
 @pytest.fixture
 def space():
     pairs = [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 3]]
-    return CompositionSpace(list('abc'), list('wxyz'), pairs, [True, True, True, False, True, False])
+    seen = [True, True, True, False, True, False]
+    return CompositionSpace(list('abc'), list('wxyz'), pairs, seen)
 
 
 def make_head(space, **kwargs):
@@ -66,7 +67,8 @@ def softmax(x):
 def reference(head, feats, pairs):
     """Probabilities of the three paths by their definition, in float64."""
     scale = np.exp(float(head.text.logit_scale))
-    tables = head.text.encode_attributes(), head.text.encode_objects(), head.text.encode_pairs(pairs)
+    text = head.text
+    tables = text.encode_attributes(), text.encode_objects(), text.encode_pairs(pairs)
     return [softmax(scale * normalize(f.double(), dim=1).numpy() @ t.detach().double().numpy().T)
             for f, t in zip(feats, tables)]
 

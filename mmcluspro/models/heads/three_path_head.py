@@ -44,6 +44,10 @@ def fuse(logits: tuple[Tensor | None, Tensor | None, Tensor], pairs: Tensor,
         p_attribute.index_select(1, pairs[:, 0]), p_object.index_select(1, pairs[:, 1]))
 
 
+def _cosine(features: Tensor, texts: Tensor) -> Tensor:
+    return F.normalize(features.float(), dim=1) @ texts.float().T
+
+
 @MODELS.register_module()
 class ThreePathHead(BaseModule):
     """Classifies by cosine to the text features of three prompts.
@@ -126,12 +130,11 @@ class ThreePathHead(BaseModule):
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
             scale = self.text.logit_scale.exp()
-            cosine = lambda f, t: F.normalize(f.float(), dim=1) @ t.float().T
-            compositions = scale * cosine(feats[-1], self.text.encode_pairs(pairs))
+            compositions = scale * _cosine(feats[-1], self.text.encode_pairs(pairs))
             if not primitives:
                 return None, None, compositions
-            attributes = scale * cosine(feats[-3], self.text.encode_attributes())
-            objects = scale * cosine(feats[-2], self.text.encode_objects())
+            attributes = scale * _cosine(feats[-3], self.text.encode_attributes())
+            objects = scale * _cosine(feats[-2], self.text.encode_objects())
         return attributes, objects, compositions
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
