@@ -3,8 +3,8 @@ Extraction"), and merging it away for inference."""
 from collections.abc import Sequence
 from typing import Any
 
+from open_clip.modified_resnet import AttentionPool2d
 from torch import nn
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as OutputOfAttention
 
 from mmcluspro.registry import MODELS
 
@@ -13,6 +13,9 @@ from .lora_attention import PARTS, LoRAAttention, adaptable_attention
 from .lora_layers import LoRALayer, LoRALinear
 
 TARGETS = ('attn.q', 'attn.k', 'attn.v', 'attn.out_proj', 'mlp.c_fc', 'mlp.c_proj')
+# These read the matrices of their linear layers and never call them: an update of one would be
+# passed by in silence.
+READERS = (nn.MultiheadAttention, AttentionPool2d)
 
 
 @MODELS.register_module()
@@ -44,8 +47,7 @@ class LoRA:
         for target in matched:
             owner, _, part = target.rpartition('.')
             if owner in attentions:
-                # Also for out_proj alone: nn.MultiheadAttention reads the matrix of its output
-                # layer and never calls it, so an update there would be passed by.
+                # Also for out_proj alone, see READERS.
                 parts.setdefault(owner, []).append(part)
             if not (owner in attentions and part in PARTS):
                 linear: Any = module.get_submodule(target)
@@ -61,11 +63,11 @@ class LoRA:
         names: list[str] = []
         attentions: dict[str, nn.MultiheadAttention] = {}
         for name, layer in module.named_modules():
-            if isinstance(layer, nn.MultiheadAttention):
-                if adaptable_attention(layer):
-                    attentions[name] = layer
-                    names += [f'{name}.{part}' for part in (*PARTS, 'out_proj')]
-            elif isinstance(layer, nn.Linear) and not isinstance(layer, OutputOfAttention):
+            parent = module.get_submodule(name.rpartition('.')[0])
+            if adaptable_attention(layer):
+                attentions[name] = layer  # type: ignore[assignment]
+                names += [f'{name}.{part}' for part in (*PARTS, 'out_proj')]
+            elif isinstance(layer, nn.Linear) and not isinstance(parent, READERS):
                 names.append(name)
         return names, attentions
 

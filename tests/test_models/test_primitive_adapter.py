@@ -1,0 +1,82 @@
+import pytest
+import torch
+from torch import nn
+
+from mmcluspro.models.necks import PrimitiveAdapter
+from mmcluspro.registry import MODELS
+
+
+@pytest.mark.parametrize('batch', [1, 7])
+@pytest.mark.parametrize('options', [
+    dict(), dict(stages=3, hidden=5, act='GELU'), dict(residual=False, norm=None),
+    dict(residual=False, stages=2, hidden=6), dict(norm=None, dropout=0.0)])
+def test_shapes_and_the_untouched_composition(batch, options):
+    neck = MODELS.build(dict(type='mmcluspro.PrimitiveAdapter', in_channels=8, **options))
+    f = torch.randn(batch, 8)
+
+    f_a, f_o, f_c = neck((torch.zeros(batch, 3, 8), f))
+
+    assert f_c is f
+    assert f_a.shape == f_o.shape == (batch, 8)
+    assert all(torch.equal(x, y) for x, y in zip(neck.eval()(f), neck((f, ))))
+
+
+@pytest.mark.parametrize('norm', ['LN', 'BN', None])
+@pytest.mark.parametrize('stages', [1, 2])
+def test_a_residual_neck_starts_at_f_and_learns(norm, stages):
+    torch.manual_seed(0)
+    neck = PrimitiveAdapter(8, hidden=4, stages=stages, norm=norm)
+    f, target = torch.randn(16, 8), torch.randn(16, 8)
+    assert all(torch.equal(x, f) for x in neck(f))
+    optimiser = torch.optim.Adam(neck.parameters(), lr=0.01)
+
+    losses = []
+    for _ in range(60):
+        f_a, f_o, _ = neck(f)
+        loss = (f_a - target).square().mean() + (f_o + target).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+
+    assert losses[-1] < 0.7 * losses[0]
+    assert not torch.allclose(f_a, f_o, atol=0.1)
+
+
+def test_the_released_form_is_linear_batchnorm_relu_twice():
+    torch.manual_seed(0)
+    neck = PrimitiveAdapter(8, stages=2, norm='BN', dropout=0.5, residual=False).eval()
+    f = torch.randn(5, 8)
+    layers = [m for m in neck.object.modules() if isinstance(m, (nn.Linear, nn.BatchNorm1d))]
+    for norm in (layers[1], layers[3]):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+
+    x = f
+    for linear, norm in (layers[:2], layers[2:]):
+        x = x @ linear.weight.T + linear.bias
+        x = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+        x = x.clamp(min=0)
+
+    torch.testing.assert_close(neck(f)[1], x)
+
+
+def test_layer_norm_does_not_couple_images():
+    neck = PrimitiveAdapter(8, norm='LN', dropout=0.0, residual=False)
+    f = torch.randn(6, 8)
+
+    torch.testing.assert_close(neck(f)[0][:2], neck(f[:2])[0])
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(norm='GN'), r"neck\.norm .* got 'GN'"), (dict(act='Tanh'), r"neck\.act .* got 'Tanh'"),
+    (dict(stages=0), r'neck\.stages .* got 0'), (dict(dropout=1.0), r'neck\.dropout .* got 1\.0')])
+def test_wrong_options_name_the_field(options, message):
+    with pytest.raises(ValueError, match=message):
+        PrimitiveAdapter(8, **options)
+
+
+@pytest.mark.parametrize('shape', [(2, 7), (2, 3, 8)])
+def test_another_width_is_refused(shape):
+    with pytest.raises(ValueError, match=r'neck\.in_channels=8 .* got \(2, '):
+        PrimitiveAdapter(8)(torch.zeros(shape))
