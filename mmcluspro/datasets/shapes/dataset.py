@@ -1,0 +1,118 @@
+"""The embedded dataset: pictures of shapes drawn by the code, nothing to download."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmcluspro.registry import DATASETS
+
+from ..czsl_dataset import CZSLDataset
+from ..layout import write_layout
+from ..space import CompositionSpace
+from .cache import load_version
+from .versions import get_version, phase_lists, plan
+
+
+@DATASETS.register_module()
+class ShapesCZSL(CZSLDataset):
+    """Shapes with an attribute, drawn by the code: the same bytes on every machine.
+
+    Each attribute and object has two hidden modes (two reds, four- and
+    five-pointed stars, …). A sample has ``img`` (48, 48, 3) uint8 in BGR order
+    with ``img_shape`` and ``ori_shape``, as after ``LoadImageFromFile``, the
+    labels of :class:`CZSLDataset`, and ``attr_mode`` and ``obj_mode`` for
+    analysis: never name them in ``PackInputs``.
+
+    Args:
+        version (str): 'shapes-v1', 'shapes-easy-v1', 'shapes-hard-v1' or
+            'shapes-large-v1'; fixes pairs, split and difficulty. Defaults to
+            'shapes-v1'.
+        phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
+        seed (int): Seed of the pictures; the split does not depend on it.
+            Defaults to 0.
+        data_root (str): Cache folder. Defaults to '': ``$MMCLUSPRO_CACHE`` or
+            ``~/.cache/mmcluspro``.
+        pipeline (Sequence): Transforms. Defaults to ().
+        **kwargs: Other arguments of :class:`CZSLDataset`.
+    """
+
+    def __init__(self,
+                 version: str = 'shapes-v1',
+                 phase: str = 'train',
+                 seed: int = 0,
+                 data_root: str = '',
+                 pipeline: Sequence = (),
+                 **kwargs: Any) -> None:
+        get_version(version)
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f'seed must be an integer of at least 0, got {seed!r}.')
+        self.version, self.seed = version, seed
+        self._cache = str(data_root)
+        self._images: np.ndarray | None = None
+        self._file: Path | None = None
+        super().__init__(
+            space=self.make_space(phase, version), known=self.make_space('all', version),
+            phase=phase, pipeline=pipeline, **kwargs)
+
+    @classmethod
+    def make_space(cls, phase: str = 'train', version: str = 'shapes-v1', seed: int = 0,
+                   data_root: str = '') -> CompositionSpace:
+        """The space of a phase; ``seed`` and ``data_root`` change nothing in it."""
+        get_version(version)
+        return CompositionSpace.from_lists(phase_lists(version), phase)
+
+    def load_data_list(self) -> list[dict]:
+        """One dict a picture, without the pixels (see :meth:`get_data_info`)."""
+        self._images, modes, self._file = load_version(self.version, self.seed, self._cache)
+        rows = [(i, row) for i, row in enumerate(plan(self.version)) if row[0] == self.phase]
+        labels = self.labels([row[1] for _, row in rows], [row[2] for _, row in rows])
+        return [
+            dict(row=i, attr_mode=int(modes[i, 0]), obj_mode=int(modes[i, 1]), **label)
+            for (i, _), label in zip(rows, labels)
+        ]
+
+    @property
+    def images(self) -> np.ndarray:
+        """RGB pictures of all phases (N, 48, 48, 3); ``row`` of a sample indexes it."""
+        if self._images is None:
+            self._images, _, self._file = load_version(self.version, self.seed, self._cache)
+        return self._images
+
+    def get_data_info(self, idx: int) -> dict:
+        """A sample with its pixels, BGR as mmcv reads files."""
+        info = super().get_data_info(idx)
+        info['img'] = np.ascontiguousarray(self.images[info['row']][..., ::-1])
+        info['img_shape'] = info['ori_shape'] = info['img'].shape[:2]
+        return info
+
+    def __getstate__(self) -> dict:
+        """Workers get the file's name, not the pixels, where there is a file."""
+        state = self.__dict__.copy()
+        if self._file is not None:
+            state['_images'] = None
+        return state
+
+    def export(self, root: str | Path) -> Path:
+        """Writes all phases as PNG files in the published layout.
+
+        Args:
+            root (str | Path): The later ``data_root`` of a reader of files.
+
+        Returns:
+            Path: The metadata file.
+        """
+        rows = []
+        for i, (phase, attribute, obj, _) in enumerate(plan(self.version)):
+            name = f'{attribute}_{obj}/{i:06d}.png'
+            path = Path(root).expanduser() / 'images' / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.asarray(self.images[i])).save(path)
+            rows.append({'image': name, 'attr': attribute, 'obj': obj, 'set': phase})
+        return write_layout(root, rows, phase_lists(self.version))
+
+    def extra_repr(self) -> list[str]:
+        return [f'Version: \t{self.version}, pictures of seed {self.seed}', *super().extra_repr()]

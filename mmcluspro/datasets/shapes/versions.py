@@ -1,0 +1,138 @@
+"""Named sets of pictures: which pairs, how many pictures, how hard.
+
+A version's name fixes the split and the look for good; change a number here
+and it needs a new name.
+"""
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+
+from .attributes import ATTRIBUTES
+from .draws import Draws
+from .objects import OBJECTS
+from .scene import Look
+
+Pair = tuple[str, str]
+
+_ATTRIBUTES = ('red', 'green', 'blue', 'yellow', 'striped', 'dotted', 'outlined', 'blurry',
+               'broken', 'small', 'burnt', 'glowing')
+_OBJECTS = ('circle', 'star', 'heart', 'moon', 'arrow', 'cross', 'tree', 'fish', 'house',
+            'flower', 'bolt', 'key')
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a version's name stands for.
+
+    Args:
+        split (str): Name of the split; versions that share it share the pairs.
+        attributes (tuple[str, ...]): Attributes.
+        objects (tuple[str, ...]): Objects.
+        num_pairs (int): Pairs that exist.
+        train (tuple[float, ...]): Shares of the training pairs that have
+            1, 2, … pictures, the commonest pairs the most.
+        val (tuple[int, int]): Validation pictures a seen and an unseen pair.
+        test (tuple[int, int]): Test pictures a seen and an unseen pair.
+        eval_seen (float): Share of the seen pairs that validation and test show.
+        look (Look): Difficulty.
+    """
+
+    split: str
+    attributes: tuple[str, ...] = _ATTRIBUTES
+    objects: tuple[str, ...] = _OBJECTS
+    num_pairs: int = len(_ATTRIBUTES) * len(_OBJECTS)
+    train: tuple[float, ...] = (0.0, ) * 19 + (1.0, )
+    val: tuple[int, int] = (3, 9)
+    test: tuple[int, int] = (6, 18)
+    eval_seen: float = 1.0
+    look: Look = field(default_factory=Look)
+
+
+VERSIONS: dict[str, Version] = {
+    'shapes-easy-v1': Version('shapes-v1', look=Look(
+        clutter=1, noise=6, contrast=60, turn=15, tint=10, haze=0.1, veil=0)),
+    'shapes-v1': Version('shapes-v1'),
+    'shapes-hard-v1': Version('shapes-v1', look=Look(
+        clutter=9, noise=25, contrast=15, turn=90, scales=(0.4, 0.75), tint=40, haze=0.5,
+        veil=0.7)),
+    'shapes-large-v1': Version(
+        'shapes-large-v1', tuple(ATTRIBUTES), tuple(OBJECTS), 1400,
+        train=(0.30, 0.25, 0.20, 0.13, 0.12), val=(2, 2), test=(2, 2), eval_seen=0.34),
+}
+
+
+def get_version(name: str) -> Version:
+    """The version of that name."""
+    if name not in VERSIONS:
+        raise ValueError(f'version must be one of {sorted(VERSIONS)}, got {name!r}.')
+    return VERSIONS[name]
+
+
+@cache
+def split_pairs(name: str) -> dict[str, tuple[Pair, ...]]:
+    """Pairs of names by their part in a version.
+
+    Returns:
+        dict: 'seen' (about 60%), 'val' and 'test' (the unseen pairs of each,
+        about 20%). Every primitive keeps at least 40% of its pairs seen, so it
+        occurs in training.
+    """
+    version = get_version(name)
+    draws = Draws('split', version.split)
+    every = [(a, o) for a in version.attributes for o in version.objects]
+    order = draws.permutation(len(every))[:version.num_pairs]
+    pairs = [every[i] for i in sorted(order)]
+    total: dict[str, int] = {}
+    for pair in pairs:
+        for primitive in pair:
+            total[primitive] = total.get(primitive, 0) + 1
+    held: list[Pair] = []
+    count = dict.fromkeys(total, 0)
+    wanted = round(0.4 * len(pairs))
+    for i in draws.permutation(len(pairs)):
+        pair = pairs[i]
+        if len(held) < wanted and all(count[p] + 1 <= 0.6 * total[p] for p in pair):
+            held.append(pair)
+            for primitive in pair:
+                count[primitive] += 1
+    unseen = set(held)
+    return {
+        'seen': tuple(pair for pair in pairs if pair not in unseen),
+        'val': tuple(sorted(held[::2])),
+        'test': tuple(sorted(held[1::2])),
+    }
+
+
+@cache
+def plan(name: str) -> tuple[tuple[str, str, str, int], ...]:
+    """All pictures of a version: (phase, attribute, object, number in the pair)."""
+    version, split = get_version(name), split_pairs(name)
+    draws = Draws('plan', version.split)
+    seen = split['seen']
+    rows = [('train', *pair, i) for pair, n in zip(seen, _train_counts(name)) for i in range(n)]
+    for phase, (old, new) in (('val', version.val), ('test', version.test)):
+        shown = sorted(draws.permutation(len(seen))[:round(version.eval_seen * len(seen))])
+        rows += [(phase, *seen[k], i) for k in shown for i in range(old)]
+        rows += [(phase, *pair, i) for pair in split[phase] for i in range(new)]
+    return tuple(rows)
+
+
+def _train_counts(name: str) -> list[int]:
+    """Pictures of each seen pair, more where both primitives are common."""
+    version, seen = get_version(name), split_pairs(name)['seen']
+    draws = Draws('counts', version.split)
+    common = {p: u * u for p, u in zip((*version.attributes, *version.objects),
+                                       draws.array(len(version.attributes) + len(version.objects)))}
+    weight = np.array([common[a] * common[o] for a, o in seen]) * draws.array(len(seen))
+    rank = np.argsort(np.argsort(weight, kind='stable'), kind='stable') / len(seen)
+    edges = np.cumsum(version.train)
+    return [int(n) + 1 for n in np.minimum(np.searchsorted(edges, rank + 1e-9), len(edges) - 1)]
+
+
+def phase_lists(name: str) -> dict[str, list[Pair]]:
+    """Pair lists as published data has them: 'val' and 'test' hold seen pairs too."""
+    lists: dict[str, set[Pair]] = {'train': set(), 'val': set(), 'test': set()}
+    for phase, attribute, obj, _ in plan(name):
+        lists[phase].add((attribute, obj))
+    return {phase: sorted(pairs) for phase, pairs in lists.items()}
