@@ -84,7 +84,8 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     # Batch counters are younger than BatchNorm; torch and mmengine do without them, too.
     missing = [key for key in known if key not in keys | optional
                and not key.endswith('num_batches_tracked')]
-    surplus = [key for key in keys if key not in known and not key.endswith('_extra_state')]
+    surplus = [key for key in keys
+               if key not in known and not key.endswith(('_extra_state', FINGERPRINT))]
     shapes = [f'{key} {tuple(state_dict[key].shape)} instead of {tuple(known[key].shape)}'
               for key in keys if isinstance(known.get(key), nn.Parameter)
               and known[key].shape != state_dict[key].shape]
@@ -157,6 +158,10 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
                 'those of this model are others. Set arch and pretrained to the ones it was '
                 'trained with, or save with full_state=True.')
         state_dict.update({key: parameter.detach() for key, parameter in absent.items()})
+    # A full checkpoint may be loaded without the source of the tower: pretrained=None.
+    for key in [key for key in state_dict if key.startswith(prefix)
+                and key.endswith(FINGERPRINT) and key not in buffers]:
+        del state_dict[key]
 
 
 def _listing(names: list[str], shown: int = 5) -> str:

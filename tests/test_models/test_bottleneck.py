@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mmcluspro.models.clip_loader import load_clip
-from mmcluspro.models.peft import Adapter, AdaptedBlock, Bottleneck, inject, merge
+from mmcluspro.models.peft import AdaptedBlock, Adapter, Bottleneck, inject, merge
 
 
 @pytest.fixture(params=['small_gelu', 'small_norm'])

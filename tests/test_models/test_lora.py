@@ -7,8 +7,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from mmcluspro.models.clip_loader import load_clip
-from mmcluspro.models.peft import (LoRA, LoRAAttention, LoRALinear, LowRank, inject, match_targets,
-                                   merge, unmerge)
+from mmcluspro.models.peft import (
+    LoRA,
+    LoRAAttention,
+    LoRALinear,
+    LowRank,
+    inject,
+    match_targets,
+    merge,
+    unmerge,
+)
 
 PARTS = ('q', 'k', 'v', 'out_proj')
 ALL = [f'attn.{part}' for part in PARTS] + ['mlp.c_fc', 'mlp.c_proj']
