@@ -36,7 +36,6 @@ def _history_method(owner: type, name: str) -> Any:
 
 def _allowed() -> dict[str, Any]:
     """Returns what may stand in a file beside tensors, by its pickled name."""
-    multiarray = getattr(np, '_core', None) or np.core
     found: dict[str, Any] = {
         'mmengine.logging.history_buffer.HistoryBuffer': HistoryBuffer,
         'builtins.getattr': _history_method,
@@ -47,8 +46,8 @@ def _allowed() -> dict[str, Any]:
     }
     # numpy 2 renamed the module; files of either era are read by either.
     for core in ('numpy._core', 'numpy.core'):
-        found[f'{core}.multiarray._reconstruct'] = multiarray.multiarray._reconstruct
-        found[f'{core}.multiarray.scalar'] = multiarray.multiarray.scalar
+        found[f'{core}.multiarray._reconstruct'] = np.zeros(1).__reduce__()[0]
+        found[f'{core}.multiarray.scalar'] = np.float64(0).__reduce__()[0]
     for code in '?bBhHiIlLqQefdSU':
         kind = type(np.dtype(code))
         found[f'{kind.__module__}.{kind.__name__}'] = kind
