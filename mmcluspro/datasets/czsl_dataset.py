@@ -30,9 +30,9 @@ class CZSLDataset(BaseDataset):
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
         data_root (str): Folder of the data. Defaults to ''.
         pipeline (Sequence): Transforms. Defaults to ().
-        test_mode (bool, optional): Whether an image that cannot be read is an
-            error; otherwise another one takes its place. Defaults to None: True
-            except in training.
+        test_mode (bool, optional): Whether a sample for which the pipeline
+            returns None is an error; otherwise another one takes its place.
+            Defaults to None: True except in training.
         **kwargs: ``indices``, ``serialize_data``, ``lazy_init``,
             ``max_refetch`` ... of mmpretrain's ``BaseDataset``.
     """

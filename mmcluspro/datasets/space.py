@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .labels import name_indices, sort_names
 from .splits import DEFAULT_SPLIT, PHASES, Pair, read_splits
 
 
@@ -49,7 +50,7 @@ class CompositionSpace:
                 f'{int(outside.sum())} of {len(index)} pairs are outside of the '
                 f'{len(attributes)} attributes and {len(objects)} objects, first '
                 f'{index[outside][0].tolist()}.')
-        names, columns = zip(*(_sort_names(what, given, column) for what, given, column in (
+        names, columns = zip(*(sort_names(what, given, column) for what, given, column in (
             ('attributes', attributes, index[:, 0]), ('objects', objects, index[:, 1]))))
         key = columns[0] * len(objects) + columns[1]
         order = key.argsort()
@@ -76,7 +77,7 @@ class CompositionSpace:
         if not isinstance(pairs, Tensor):
             pairs = list(pairs)
             if len(pairs) and isinstance(pairs[0][0], str):
-                pairs = _indices(pairs, attributes, objects)
+                pairs = name_indices(pairs, attributes, objects)
         return cls(attributes, objects, pairs, seen)
 
     @classmethod
@@ -99,7 +100,7 @@ class CompositionSpace:
         objects = tuple(sorted({obj for _, obj in every}))
         chosen = sorted(every if phase == 'all' else sets['train'] | sets[phase])
         seen = [pair in sets['train'] for pair in chosen]
-        return cls(attributes, objects, _indices(chosen, attributes, objects), seen)
+        return cls(attributes, objects, name_indices(chosen, attributes, objects), seen)
 
     @classmethod
     def from_splits(cls, root: str | Path, split: str = DEFAULT_SPLIT, phase: str = 'train',
@@ -220,28 +221,3 @@ class CompositionSpace:
         seen = int(self._seen.sum())
         return (f'CompositionSpace({len(self.attributes)} attributes x {len(self.objects)} '
                 f'objects, {len(self)} pairs: {seen} seen, {len(self) - seen} unseen)')
-
-
-def _sort_names(what: str, names: Sequence[str], labels: Tensor) -> tuple[tuple[str, ...], Tensor]:
-    wrong = [name for name in names if not isinstance(name, str) or not name]
-    if wrong or isinstance(names, str) or len(set(names)) != len(names) or not len(names):
-        double = sorted({name for name in names if list(names).count(name) > 1}, key=str)[:3]
-        raise ValueError(f'{what} must be distinct, non-empty names, at least one; got '
-                         f'{len(names)} of them' + (f', more than once: {double}' if double else '')
-                         + (f', no names: {wrong[:3]}' if wrong else ''))
-    order = sorted(range(len(names)), key=names.__getitem__)
-    rank = torch.empty(len(names), dtype=torch.long)
-    rank[order] = torch.arange(len(names))
-    return tuple(names[i] for i in order), rank[labels]
-
-
-def _indices(pairs: Iterable[Sequence[str]], attributes: Sequence[str],
-             objects: Sequence[str]) -> Tensor:
-    attr_index = {name: i for i, name in enumerate(attributes)}
-    obj_index = {name: i for i, name in enumerate(objects)}
-    unknown = [pair for pair in pairs if pair[0] not in attr_index or pair[1] not in obj_index]
-    if unknown:
-        raise ValueError(
-            f'{len(unknown)} pairs name an attribute or object that is not given, first '
-            f'{tuple(unknown[0])}.')
-    return torch.tensor([[attr_index[a], obj_index[o]] for a, o in pairs]).reshape(-1, 2)
