@@ -1,7 +1,7 @@
 """Open world: how feasible an unseen pair is (Eq. 14-15) and which pairs a threshold keeps."""
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -58,14 +58,23 @@ def threshold_candidates(rho: Tensor, seen: Tensor, num: int = 50) -> Tensor:
     return torch.linspace(float(unseen.min()), float(unseen.max()), num, dtype=torch.float64)
 
 
-class PairGroups(NamedTuple):
-    """Unseen pairs in groups of falling availability: threshold j keeps the groups >= j.
+class PairGroups:
+    """Pairs in groups: threshold j keeps the seen pairs and the unseen ones of groups >= j.
 
-    Group ``num`` holds the seen pairs, group ``num + 1`` the pairs that no threshold keeps.
+    Args:
+        group (Tensor): Group of each pair, shape (P,): 0 … J - 1 for unseen pairs, J for the seen
+            ones, J + 1 for those that no threshold keeps.
+        num (int): Number of thresholds J.
     """
 
-    group: Tensor  # (P,)
-    num: int  # number of thresholds J
+    def __init__(self, group: Tensor, num: int) -> None:
+        self.num = num
+        order = group.argsort(stable=True)
+        ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
+        self._bounds = [0, *ends[:num + 1]]
+        self._order = order[:ends[num]]
+        self._outside = [torch.zeros(len(group)).masked_fill(group != j, -torch.inf)
+                         for j in range(num + 1)] if num == 1 else []
 
     @classmethod
     def all_feasible(cls, seen: Tensor) -> PairGroups:
@@ -85,3 +94,19 @@ class PairGroups(NamedTuple):
         passed = torch.searchsorted(thresholds.double(), rho.double())  # thresholds below rho
         group = torch.where(passed > 0, passed - 1, num + 1)
         return cls(torch.where(seen, num, group), num)
+
+    def split(self, scores: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields scores (B, n) that may be overwritten and pair indices (n,) of each group.
+
+        One copy in group order serves many groups; for two, adding -inf to the other pairs is
+        several times faster than a gather. Indices rise, so ties keep their order.
+        """
+        if self._outside:
+            columns = torch.arange(scores.shape[1], device=scores.device)
+            for outside in self._outside:
+                yield scores + outside.to(scores), columns
+        else:
+            order = self._order.to(scores.device)
+            ordered = scores.gather(1, order.expand(len(scores), -1))
+            for start, end in zip(self._bounds, self._bounds[1:]):
+                yield ordered[:, start:end], order[start:end]

@@ -72,7 +72,6 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
     """
     groups = groups or PairGroups.all_feasible(seen)
     names = names or range(len(targets))
-    group = groups.group.to(scores[0].device)
     most = min(max(topk), len(seen))
     step = max(1, BLOCK // len(seen))
     tops, true = [], []
@@ -82,7 +81,7 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
         if block.dtype not in (torch.float32, torch.float64):
             block = block.float() if block.is_floating_point() else block.double()
         check_finite(block, names[start:start + step])
-        tops.append(top_of_groups(block, group, groups.num + 1, most))
+        tops.append(top_of_groups(block, groups, most))
         target = targets[start:start + step, None].to(block.device)
         true.append(block.gather(1, target).squeeze(1))
 
