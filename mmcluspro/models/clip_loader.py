@@ -1,7 +1,7 @@
 """Builds CLIP by its open_clip name and fills it with weights, or says why it cannot."""
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,10 @@ from typing import Any
 import open_clip
 import torch
 from open_clip import pretrained as open_clip_pretrained
-from open_clip.convert import convert_state_dict
 from open_clip.factory import load_checkpoint
-from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed
-from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from .clip_weights import read_weights
+from .clip_weights import fill_weights, read_weights
 
 CONFIGS = Path(__file__).parent / 'configs'
 WEIGHTS = Path(__file__).parent / 'weights'
@@ -51,9 +49,9 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
     if tag:  # only now: a contradiction should not cost a download
         path = _download(arch, pretrained, tag)
         weights = read_weights(path)[0] if path.suffix not in ('.npz', '.npy') else None
-    model = _build(arch, config, activation, img_size)
+    model = _build(arch, config, activation, img_size, skip_init=weights is not None)
     if weights is not None:
-        _fill(model, weights, arch, pretrained, img_size)
+        fill_weights(model, weights, arch, pretrained, resample=img_size is not None)
     elif path is not None:  # big_vision's arrays: only open_clip knows their layout
         load_checkpoint(model, str(path))
     if img_size is not None and _is_timm(config):
@@ -148,41 +146,24 @@ def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bo
     return False
 
 
-def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None) -> Any:
+def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None, skip_init: bool) -> Any:
     # A timm tower is resized after its weights are in, by timm itself.
     size = None if _is_timm(config) else img_size
     device = torch.empty(0).device  # the default device, so that 'meta' works
-    with _no_random_weights_warning():
+    with _no_random_weights_warning(), _SkipInit() if skip_init else nullcontext():
         return open_clip.create_model(
             arch, force_image_size=size, device=device, pretrained_text=False,
             quick_gelu=quickgelu)
 
 
-def _fill(model: nn.Module, weights: dict[str, Tensor], arch: str, pretrained: str | None,
-          img_size: int | None) -> None:
-    """Loads strictly, after the conversions between open_clip's own formats."""
-    weights = convert_state_dict(model, weights)
-    if 'positional_embedding' in weights and not hasattr(model, 'positional_embedding'):
-        weights = convert_to_custom_text_state_dict(weights)
-    own = model.state_dict()
-    for key in ('logit_scale', 'logit_bias'):  # a scalar in some files, one element in others
-        if key in weights and key in own:
-            weights[key] = weights[key].reshape(own[key].shape)
-    if img_size is not None:
-        resize_pos_embed(weights, model)
-    problems = [f'{key} is missing' for key in own if key not in weights]
-    problems += [f'{key} is surplus' for key in weights if key not in own]
-    problems += [f'{key} is {tuple(weights[key].shape)} in the file and {tuple(value.shape)} in '
-                 f'the model' for key, value in own.items()
-                 if key in weights and weights[key].shape != value.shape]
-    if problems:
-        more = f' and {len(problems) - 5} more' if len(problems) > 5 else ''
-        hint = (' Set img_size to resample the positional embedding.'
-                if any('visual.positional_embedding is (' in p for p in problems) else '')
-        raise ValueError(
-            f'pretrained={pretrained!r} does not fit arch={arch!r}: '
-            f'{"; ".join(problems[:5])}{more}.{hint}')
-    model.load_state_dict(weights)
+class _SkipInit(TorchFunctionMode):
+    """Leaves parameters as they are allocated: all are overwritten, and drawing them is slow."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, '__module__', None) == 'torch.nn.init':
+            return args[0] if args else kwargs['tensor']
+        return (torch.empty if func is torch.randn else func)(*args, **kwargs)
 
 
 @contextmanager

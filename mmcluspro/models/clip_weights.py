@@ -1,9 +1,11 @@
-"""Reads a file of CLIP weights into plain float32 tensors, without running code from it."""
+"""Reads a file of CLIP weights, without running code from it, and fills a model with them."""
 import zipfile
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed
+from torch import Tensor, nn
 
 # Scalars that OpenAI stored next to its weights; no other CLIP file has them.
 OPENAI_KEYS = ('input_resolution', 'context_length', 'vocab_size')
@@ -34,6 +36,41 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], bool]:
     weights = {key: value.float() if value.is_floating_point() else value
                for key, value in state.items() if key not in OPENAI_KEYS}
     return weights, from_openai
+
+
+def fill_weights(model: nn.Module, weights: dict[str, Tensor], arch: str, pretrained: str | None,
+                 resample: bool) -> None:
+    """Loads weights strictly, after the conversions between open_clip's own formats.
+
+    Args:
+        model (nn.Module): open_clip's model.
+        weights (dict[str, Tensor]): From ``read_weights``.
+        arch (str): Name of the model, for messages.
+        pretrained (str | None): Name of the weights, for messages.
+        resample (bool): Resample the positional embedding of images to the size of the model.
+    """
+    weights = convert_state_dict(model, weights)
+    if 'positional_embedding' in weights and not hasattr(model, 'positional_embedding'):
+        weights = convert_to_custom_text_state_dict(weights)
+    own = model.state_dict()
+    for key in ('logit_scale', 'logit_bias'):  # a scalar in some files, one element in others
+        if key in weights and key in own:
+            weights[key] = weights[key].reshape(own[key].shape)
+    if resample:
+        resize_pos_embed(weights, model)
+    problems = [f'{key} is missing' for key in own if key not in weights]
+    problems += [f'{key} is surplus' for key in weights if key not in own]
+    problems += [f'{key} is {tuple(weights[key].shape)} in the file and {tuple(value.shape)} in '
+                 f'the model' for key, value in own.items()
+                 if key in weights and weights[key].shape != value.shape]
+    if problems:
+        more = f' and {len(problems) - 5} more' if len(problems) > 5 else ''
+        hint = (' Set img_size to resample the positional embedding.'
+                if any('visual.positional_embedding is (' in p for p in problems) else '')
+        raise ValueError(
+            f'pretrained={pretrained!r} does not fit arch={arch!r}: '
+            f'{"; ".join(problems[:5])}{more}.{hint}')
+    model.load_state_dict(weights)
 
 
 def _is_torchscript(path: Path) -> bool:

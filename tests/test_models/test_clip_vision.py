@@ -113,9 +113,10 @@ def test_checkpointing_gives_the_same_gradients(peft):
             assert p.grad.abs().max() > 0
 
 
-def test_checkpointing_without_blocks_is_refused():
-    with pytest.raises(ValueError, match=r"with_cp is not available for arch='small_rn'"):
-        CLIPVision('small_rn', with_cp=True)
+@pytest.mark.parametrize('arch', ['small_rn', 'small_norm'])
+def test_checkpointing_without_plain_blocks_is_refused(arch):
+    with pytest.raises(ValueError, match=f"with_cp is not available .* arch='{arch}'"):
+        CLIPVision(arch, with_cp=True)
 
 
 @pytest.mark.parametrize('targets', [['attn.q'], ['attnpool.q_proj']])

@@ -1,6 +1,7 @@
 """CLIP's image tower: f = φ^vis(X), tuned with LoRA or bottleneck adapters (§3.2, Eq. 1)."""
 import open_clip
 import torch
+from open_clip.transformer import CustomResidualAttentionBlock
 from torch import Tensor
 
 from mmcluspro.registry import MODELS
@@ -75,8 +76,11 @@ class CLIPVision(FrozenTower):
         visual.output_tokens = True
 
     def _use_checkpointing(self, arch: str) -> None:
-        if not hasattr(self.visual, 'transformer') and not hasattr(self.visual, 'trunk'):
+        visual = self.visual
+        # open_clip calls its custom blocks with arguments that they do not take.
+        custom = any(isinstance(m, CustomResidualAttentionBlock) for m in visual.modules())
+        if custom or not (hasattr(visual, 'transformer') or hasattr(visual, 'trunk')):
             raise ValueError(
-                f'backbone.with_cp is not available for arch={arch!r}, which has no transformer '
-                'blocks. Set with_cp=False.')
-        self.visual.set_grad_checkpointing(True)
+                f'backbone.with_cp is not available for the image tower of arch={arch!r}, which '
+                'is not made of plain transformer blocks. Set with_cp=False.')
+        visual.set_grad_checkpointing(True)
