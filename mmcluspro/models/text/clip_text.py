@@ -1,0 +1,119 @@
+"""CLIP's text side: prompts that learn inside a frozen tower (Eq. 2)."""
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmengine.logging import print_log
+from torch import Tensor
+
+from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+from mmcluspro.registry import MODELS
+
+from .clip_tower import TextTower
+from .feature_cache import PairMemo
+from .prompt import PromptParts
+from .prompt_encoder import PromptEncoder, TreeEncoder, WholeEncoder, encode_prompts
+from .prompt_plan import PromptPlan, plan_names, plan_pairs
+from .text_encoder import TextEncoder
+
+
+@MODELS.register_module()
+class CLIPText(TextEncoder):
+    """Features of attributes, objects and pairs from a frozen CLIP text tower.
+
+    Args:
+        attributes (Sequence[str]): Raw names.
+        objects (Sequence[str]): Raw names.
+        arch (str): An open_clip architecture or 'tiny_clip'. Defaults to 'ViT-L-14'.
+        pretrained (str | None): Weights as in :func:`load_clip`. Defaults to None (random).
+        prompt (dict): Config of the prompts. Defaults to ``dict(type='mmcluspro.SoftPrompt')``.
+        chunk_size (int): Number of prompts that run together. Defaults to 1024.
+        with_cp (bool): Whether to forget the activations of a chunk and compute them again in
+            backward: a third more time, memory of one chunk. Defaults to False.
+        prefix_tree (bool): Whether to run shared prefixes once. Towers where this is not exact
+            take whole sequences by themselves. Defaults to True.
+        readable (dict | callable | str | None): Overrides of the readable names, see
+            :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
+        learn_temperature (bool): Whether ``logit_scale`` trains. Defaults to False.
+        quickgelu (bool | None): As in :func:`load_clip`. Defaults to None.
+    """
+
+    def __init__(self,
+                 attributes: Sequence[str],
+                 objects: Sequence[str],
+                 arch: str = 'ViT-L-14',
+                 pretrained: str | None = None,
+                 prompt: Mapping[str, Any] | None = None,
+                 chunk_size: int = 1024,
+                 with_cp: bool = False,
+                 prefix_tree: bool = True,
+                 readable: Mapping[str, str] | Any | None = None,
+                 learn_temperature: bool = False,
+                 quickgelu: bool | None = None) -> None:
+        if chunk_size < 1:
+            raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
+        model = load_clip(arch, pretrained, quickgelu=quickgelu)
+        tower = TextTower(model, get_tokenizer(arch))
+        super().__init__(attributes, objects, tower.out_dim, model.logit_scale,
+                         learn_temperature, readable)
+        self.tower = tower
+        self.prompt = MODELS.build({
+            'type': 'mmcluspro.SoftPrompt', **(prompt or {}), 'embed': tower.embed,
+            'max_tokens': tower.context_length - len(tower.frame.start) - 1,
+            'attributes': [self.readable(name) for name in attributes],
+            'objects': [self.readable(name) for name in objects]})
+        self.chunk_size = chunk_size
+        self.with_cp = with_cp
+        reason = tower.why_no_tree()
+        if reason and prefix_tree:
+            print_log(f'CLIPText encodes whole sequences, since the prefix tree is not exact for '
+                      f'the text tower of {arch}: {reason}.', 'current')
+        self.prefix_tree = prefix_tree and reason is None
+        self._plans: PairMemo[PromptPlan] = PairMemo(3)
+
+    def parts(self) -> PromptParts:
+        return self.prompt()
+
+    def embed(self, path: str, parts: PromptParts, pairs: Tensor | None) -> Tensor:
+        encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
+        names = {'attribute': parts.attributes, 'object': parts.objects}
+        if path == 'composition' and pairs is not None:
+            nodes, leaves = parts.attributes, parts.objects
+            plan = self._plans.get(pairs, lambda: self._plan(pairs))
+        else:
+            nodes, leaves = None, names[path]
+            table = self.prompt.attributes if path == 'attribute' else self.prompt.objects
+            plan = plan_names(table.lengths, leaves.device)
+        return encode_prompts(encoder, plan, parts.contexts[path], nodes, leaves,
+                              self.chunk_size, self.with_cp)
+
+    def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
+        """Adds names that were not trained, behind those there are.
+
+        Their vectors are what training would have started from. :meth:`restore` forgets them.
+
+        Args:
+            attributes (Sequence[str]): Raw names. Defaults to ().
+            objects (Sequence[str]): Raw names. Defaults to ().
+        """
+        self._check_new(attributes, objects)
+        self.prompt.extend([self.readable(name) for name in attributes],
+                           [self.readable(name) for name in objects], self.tower.embed)
+        self.attributes += tuple(attributes)
+        self.objects += tuple(objects)
+        self.forget()
+
+    def restore(self) -> None:
+        """Forgets the names that were added."""
+        self.prompt.restore()
+        self.attributes = self.attributes[:len(self.prompt.attributes.lengths)]
+        self.objects = self.objects[:len(self.prompt.objects.lengths)]
+        self.forget()
+
+    def forget(self) -> None:
+        super().forget()
+        self._plans.clear()
+
+    def _plan(self, pairs: Tensor) -> PromptPlan:
+        self._check_range(pairs)
+        return plan_pairs(pairs.to(self.logit_scale.device), self.prompt.attributes.lengths,
+                          self.prompt.objects.lengths)

@@ -1,0 +1,110 @@
+"""The text half of an open_clip model, frozen, taking vectors instead of token ids."""
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from open_clip.transformer import ResidualAttentionBlock
+from torch import Tensor, nn
+
+from .token_frame import TokenFrame
+
+
+class TextTower(nn.Module):
+    """Gives both of open_clip's layouts one face.
+
+    Args:
+        model (nn.Module): open_clip's ``CLIP`` (text parts on the model itself), or a model with
+            the tower under ``text``. Its image half is let go.
+        tokenizer (Callable): Texts to ids, shape (N, context_length).
+    """
+
+    def __init__(self, model: Any, tokenizer: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.separate = hasattr(model, 'text')
+        if not self.separate:
+            del model.visual
+        self.text: Any = model.text if self.separate else model
+        self.requires_grad_(False).eval()
+        self.frame = TokenFrame(tokenizer, self.text.context_length, self.text.vocab_size)
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        if hasattr(self.text, 'token_embedding'):
+            return self.text.token_embedding
+        return self.text.transformer.get_input_embeddings()  # HFTextEncoder
+
+    @property
+    def context_length(self) -> int:
+        return self.frame.context_length
+
+    @property
+    def out_dim(self) -> int:
+        if not hasattr(self.text, 'text_projection'):
+            return self.text.output_dim  # HFTextEncoder
+        projection = self.text.text_projection
+        if projection is None:
+            return self.embedding.embedding_dim
+        return (projection.out_features if isinstance(projection, nn.Linear)
+                else projection.shape[1])
+
+    def train(self, mode: bool = True) -> 'TextTower':
+        return super().train(False)
+
+    def vectors(self, ids: Sequence[int]) -> Tensor:
+        """Token embeddings, shape (n, width)."""
+        weight = self.embedding.weight
+        return weight[torch.tensor(ids, dtype=torch.long, device=weight.device)]
+
+    def embed(self, texts: Sequence[str]) -> list[Tensor]:
+        """Token embeddings of each text, shape (tokens, width)."""
+        return [self.vectors(ids) for ids in self.frame.ids(texts)]
+
+    def why_no_tree(self) -> str | None:
+        """What keeps the prefix tree from being exact here; None when nothing does."""
+        mask = getattr(self.text, 'attn_mask', None)
+        if mask is None or not (mask.is_meta or torch.equal(mask, _causal_mask(mask))):
+            return 'its attention is not causal'
+        if getattr(self.text, 'cls_emb', None) is not None:
+            return 'it adds a class token at the end'
+        pool = getattr(self.text, 'text_pool_type' if not self.separate else 'pool_type', None)
+        eos = getattr(self.text, 'text_eos_id' if not self.separate else 'eos_id', None)
+        start, end = self.frame.start, self.frame.end
+        if not (pool == 'argmax' and end[0] == max(*start, self.frame.filler, *end)
+                or pool == 'eos' and end[0] == eos):
+            return f'it does not pool the end-of-text token (pool_type={pool!r}, eos_id={eos})'
+        blocks = getattr(self.text.transformer, 'resblocks', ())
+        # Exact types: a subclass or an injected adapter may read its input in another way.
+        if not blocks or not all(type(block) is ResidualAttentionBlock
+                                 and type(block.attn) is nn.MultiheadAttention
+                                 for block in blocks):
+            return 'its blocks are not the standard ones of CLIP'
+        return None
+
+    def run(self, ids: Tensor, vectors: Tensor) -> Tensor:
+        """The tower's own forward with other token embeddings.
+
+        Args:
+            ids (Tensor): Say where the text ends, shape (N, context_length).
+            vectors (Tensor): Stand in for the embeddings, shape (N, context_length, width).
+
+        Returns:
+            Tensor: Shape (N, out_dim), not normalised.
+        """
+        handle = self.embedding.register_forward_hook(lambda *_: vectors)
+        try:
+            features = self.text(ids) if self.separate else self.text.encode_text(ids)
+        finally:
+            handle.remove()
+        return features[0] if isinstance(features, tuple) else features
+
+    def project(self, states: Tensor) -> Tensor:
+        """Last norm and projection of pooled states, (N, width) -> (N, out_dim)."""
+        states = self.text.ln_final(states)
+        projection = self.text.text_projection
+        if projection is None:
+            return states
+        return projection(states) if isinstance(projection, nn.Module) else states @ projection
+
+
+def _causal_mask(mask: Tensor) -> Tensor:
+    return torch.full_like(mask, -torch.inf).triu(1)

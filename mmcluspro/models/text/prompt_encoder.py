@@ -1,0 +1,123 @@
+"""Two ways from the parts of prompts to features: over a prefix tree, or as whole sequences."""
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from .clip_tower import TextTower
+from .prefix_tree import Ancestor, grow, read_last
+from .prompt_plan import Leaves, PromptPlan
+
+
+class PromptEncoder(Protocol):
+    """Prompts are encoded from their first tokens on, one segment after the other."""
+
+    def begin(self, context: Tensor) -> Any:
+        """Takes the context of all prompts, shape (l, width)."""
+
+    def branch(self, before: Any, nodes: Tensor) -> Any:
+        """Takes the m names that follow, shape (m, k, width)."""
+
+    def finish(self, before: Any, leaves: Tensor, parent: Tensor | None) -> Tensor:
+        """Takes the ends, shape (n, k, width), to features, shape (n, out_dim)."""
+
+
+class Stem(NamedTuple):
+    """What stands before a segment: the keys of its tokens and their number."""
+    ancestors: tuple[Ancestor, ...]
+    length: int
+
+
+class TreeEncoder:
+    """Runs every token once for each different prefix; see :mod:`.prefix_tree`."""
+
+    def __init__(self, tower: TextTower) -> None:
+        self.tower = tower
+        self.blocks = tower.text.transformer.resblocks
+
+    def begin(self, context: Tensor) -> Stem:
+        tokens = torch.cat([self.tower.vectors(self.tower.frame.start), context])[None]
+        return Stem((Ancestor(grow(self.blocks, self._place(tokens, 0))), ), tokens.shape[1])
+
+    def branch(self, before: Stem, nodes: Tensor) -> Stem:
+        keys = grow(self.blocks, self._place(nodes, before.length), before.ancestors)
+        return Stem((*before.ancestors, Ancestor(keys)), before.length + nodes.shape[1])
+
+    def finish(self, before: Stem, leaves: Tensor, parent: Tensor | None) -> Tensor:
+        *shared, last = before.ancestors
+        end = self.tower.vectors(self.tower.frame.end[:1])
+        tokens = torch.cat([leaves, end.expand(len(leaves), 1, -1)], dim=1)
+        states = read_last(self.blocks, self._place(tokens, before.length),
+                           [*shared, Ancestor(last.layers, parent)])
+        return self.tower.project(states)
+
+    def _place(self, tokens: Tensor, start: int) -> Tensor:
+        return tokens + self.tower.text.positional_embedding[start:start + tokens.shape[1]]
+
+
+class WholeEncoder:
+    """Runs the tower's own forward on whole sequences, for towers of any kind."""
+
+    def __init__(self, tower: TextTower) -> None:
+        self.tower = tower
+
+    def begin(self, context: Tensor) -> list[Tensor]:
+        return [torch.cat([self.tower.vectors(self.tower.frame.start), context])[None]]
+
+    def branch(self, before: list[Tensor], nodes: Tensor) -> list[Tensor]:
+        return [*before, nodes]
+
+    def finish(self, before: list[Tensor], leaves: Tensor, parent: Tensor | None) -> Tensor:
+        frame, size = self.tower.frame, len(leaves)
+        parts = [*before[:-1], before[-1] if parent is None else before[-1][parent], leaves]
+        num_inner = sum(part.shape[1] for part in parts) - len(frame.start)
+        num_end = frame.context_length - len(frame.start) - num_inner
+        ids = [*frame.start, *[frame.filler] * num_inner, *frame.end[:num_end]]
+        parts.append(self.tower.vectors(frame.end[:num_end])[None])
+        tokens = torch.cat([part.expand(size, -1, -1) for part in parts], dim=1)
+        return self.tower.run(torch.tensor(ids, device=leaves.device).expand(size, -1), tokens)
+
+
+def encode_prompts(encoder: PromptEncoder, plan: PromptPlan, context: Tensor,
+                   nodes: Tensor | None, leaves: Tensor, chunk_size: int,
+                   with_cp: bool = False) -> Tensor:
+    """Encodes the prompts of one path.
+
+    Args:
+        encoder (PromptEncoder): How.
+        plan (PromptPlan): Which vectors make up each prompt.
+        context (Tensor): Context of the path, shape (l, width).
+        nodes (Tensor | None): Vectors of the attributes that stand before objects.
+        leaves (Tensor): Vectors of the last names, shape (tokens, width).
+        chunk_size (int): Number of prompts that run together.
+        with_cp (bool): Whether to forget the activations of a chunk until backward needs them.
+
+    Returns:
+        Tensor: Features, not normalised, shape (P, out_dim).
+    """
+    def finish(before: Any, tokens: Tensor, parent: Tensor | None) -> Tensor:
+        return encoder.finish(before, F.embedding(tokens, leaves), parent)
+
+    root = encoder.begin(context)
+    features = []
+    for group in plan.groups:
+        before = root
+        if group.nodes is not None and nodes is not None:
+            before = encoder.branch(root, F.embedding(group.nodes, nodes))
+        for tokens, parent in _chunks(group.leaves, chunk_size):
+            if with_cp and torch.is_grad_enabled():
+                features.append(checkpoint(finish, before, tokens, parent, use_reentrant=False,
+                                           preserve_rng_state=False))
+            else:
+                features.append(finish(before, tokens, parent))
+    return torch.cat(features).index_select(0, plan.order)
+
+
+def _chunks(leaves: list[Leaves], size: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    for tokens, parent in leaves:
+        for start in range(0, len(tokens), size):
+            stop = start + size
+            yield tokens[start:stop], None if parent is None else parent[start:stop]

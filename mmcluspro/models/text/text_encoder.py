@@ -1,0 +1,140 @@
+"""What the text sides have in common: three paths, unit norm, and the cache of evaluation."""
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmcluspro.datasets import resolve_readable
+
+from .feature_cache import FeatureCache
+
+
+class TextEncoder(nn.Module):
+    """Base of the text sides. A child gives ``parts`` and ``embed``.
+
+    In training, or with gradients on, features are computed anew. In evaluation they are computed
+    once, in float32, and kept until a parameter changes.
+
+    Args:
+        attributes (Sequence[str]): Raw names.
+        objects (Sequence[str]): Raw names.
+        out_dim (int): Width of the features.
+        logit_scale (Tensor): Logarithm of one over the temperature, a scalar.
+        learn_temperature (bool): Whether ``logit_scale`` trains.
+        readable (dict | callable | str | None): Overrides of the readable names.
+    """
+
+    def __init__(self, attributes: Sequence[str], objects: Sequence[str], out_dim: int,
+                 logit_scale: Tensor, learn_temperature: bool,
+                 readable: Mapping[str, str] | Any | None) -> None:
+        super().__init__()
+        self.attributes: tuple[str, ...] = tuple(attributes)
+        self.objects: tuple[str, ...] = tuple(objects)
+        self.readable = resolve_readable(readable, [*attributes, *objects])
+        self.out_dim = out_dim
+        self.logit_scale = nn.Parameter(
+            logit_scale.detach().clone().float().reshape(()), requires_grad=learn_temperature)
+        self.cache = FeatureCache()
+
+    def parts(self) -> Any:
+        """What all paths of one step are made of; dropout is drawn here, once a step."""
+        raise NotImplementedError
+
+    def embed(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
+        """Features of 'attribute', 'object' or 'composition', of any norm."""
+        raise NotImplementedError
+
+    def encode_attributes(self) -> Tensor:
+        """Features of all attributes, unit norm, shape (A, out_dim)."""
+        return self._features(['attribute'], None)[0]
+
+    def encode_objects(self) -> Tensor:
+        """Features of all objects, unit norm, shape (O, out_dim)."""
+        return self._features(['object'], None)[0]
+
+    def encode_pairs(self, pairs: Tensor) -> Tensor:
+        """Features of pairs (P, 2) of attribute and object, unit norm, shape (P, out_dim)."""
+        return self._features(['composition'], pairs)[0]
+
+    def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features of all attributes, all objects and the asked pairs (Eq. 2).
+
+        Args:
+            pairs (Tensor): Attribute and object of each pair, shape (P, 2).
+
+        Returns:
+            tuple[Tensor, Tensor, Tensor]: t^a (A, out_dim), t^o (O, out_dim), t^c (P, out_dim).
+        """
+        attributes, objects, compositions = self._features(
+            ['attribute', 'object', 'composition'], pairs)
+        return attributes, objects, compositions
+
+    def train(self, mode: bool = True) -> 'TextEncoder':
+        self.forget()
+        return super().train(mode)
+
+    def forget(self) -> None:
+        """Drops what was kept from earlier calls."""
+        self.cache.clear()
+
+    def _apply(self, *args: Any, **kwargs: Any) -> 'TextEncoder':
+        self.forget()  # .to(device), .half() and the like
+        return super()._apply(*args, **kwargs)
+
+    def _features(self, paths: Sequence[str], pairs: Tensor | None) -> list[Tensor]:
+        if pairs is not None:
+            _check_pairs(pairs)
+        if self.training or torch.is_grad_enabled():
+            parts = self.parts()
+            return [self._encode(path, parts, pairs) for path in paths]
+        self.cache.validate(self)
+        return [self._cached(path, pairs) for path in paths]
+
+    def _cached(self, path: str, pairs: Tensor | None) -> Tensor:
+        device = self.logit_scale.device
+
+        # Normal tensors and full precision, whatever the mode of the call that fills the cache.
+        @torch.inference_mode(False)
+        @torch.no_grad()
+        @torch.autocast(device.type, enabled=False)
+        def compute() -> Tensor:
+            return self._encode(path, self.parts(), pairs)
+
+        if path == 'composition' and pairs is not None:
+            return self.cache.get_pairs(pairs, compute)
+        return self.cache.get_names(path, compute)
+
+    def _encode(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
+        if path == 'composition' and pairs is not None and not len(pairs):
+            return self.logit_scale.new_zeros(0, self.out_dim)
+        return F.normalize(self.embed(path, parts, pairs).float(), dim=-1)
+
+    def _check_range(self, pairs: Tensor) -> None:
+        sizes = len(self.attributes), len(self.objects)
+        if bool(((pairs < 0) | (pairs >= pairs.new_tensor(sizes))).any()):
+            raise ValueError(
+                f'pairs must index {sizes[0]} attributes and {sizes[1]} objects, got indices from '
+                f'{pairs.amin(0).tolist()} to {pairs.amax(0).tolist()}.')
+
+    def _check_new(self, attributes: Sequence[str], objects: Sequence[str]) -> None:
+        known = [name for name in attributes if name in self.attributes]
+        known += [name for name in objects if name in self.objects]
+        if known:
+            raise ValueError(f'extend got names that are there already: {known}. Leave them out.')
+
+
+def log_scale(temperature: float) -> Tensor:
+    """``logit_scale`` of a temperature."""
+    if not temperature > 0:
+        raise ValueError(f'text.temperature must be positive, got {temperature}.')
+    return torch.tensor(-math.log(temperature))
+
+
+def _check_pairs(pairs: Tensor) -> None:
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.long:
+        raise ValueError(
+            'pairs must be a LongTensor of shape (P, 2) with attribute and object indices, '
+            f'got {pairs.dtype} of shape {tuple(pairs.shape)}.')

@@ -1,0 +1,101 @@
+"""Text side without CLIP: word vectors and a small composer (the setting of Table 9)."""
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmcluspro.registry import MODELS
+
+from .name_table import NameTable
+from .text_encoder import TextEncoder, log_scale
+from .word_vectors import embed_names
+
+
+@MODELS.register_module()
+class WordVectorText(TextEncoder):
+    """Features of attributes, objects and pairs from word vectors.
+
+    Attributes and objects are projected, each kind with its own layer; a pair is composed by an
+    MLP from the two word vectors.
+
+    Args:
+        attributes (Sequence[str]): Raw names.
+        objects (Sequence[str]): Raw names.
+        path (str): File with word vectors, see :func:`load_word_vectors`.
+        out_dim (int): Width of the features, that of the image side. Defaults to 768.
+        hidden_dim (int): Hidden width of the composer. Defaults to 768.
+        dropout (float): Dropout in the composer. Defaults to 0.0.
+        learn_vectors (bool): Whether the word vectors train. Defaults to False.
+        temperature (float): Of the cosine classifiers. Defaults to 0.05.
+        learn_temperature (bool): Whether ``logit_scale`` trains. Defaults to False.
+        chunk_size (int): Number of pairs that are composed together. Defaults to 65536.
+        readable (dict | callable | str | None): Overrides of the readable names, see
+            :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
+    """
+
+    def __init__(self,
+                 attributes: Sequence[str],
+                 objects: Sequence[str],
+                 path: str | Path,
+                 out_dim: int = 768,
+                 hidden_dim: int = 768,
+                 dropout: float = 0.0,
+                 learn_vectors: bool = False,
+                 temperature: float = 0.05,
+                 learn_temperature: bool = False,
+                 chunk_size: int = 65536,
+                 readable: Mapping[str, str] | Any | None = None) -> None:
+        if chunk_size < 1:
+            raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
+        super().__init__(attributes, objects, out_dim, log_scale(temperature), learn_temperature,
+                         readable)
+        self.path = path
+        self.chunk_size = chunk_size
+        vectors = self._vectors([*attributes, *objects])
+        width = vectors.shape[1]
+        self.attr_table = NameTable(vectors[:len(attributes)].split(1), learn_vectors)
+        self.obj_table = NameTable(vectors[len(attributes):].split(1), learn_vectors)
+        self.attr_proj = nn.Linear(width, out_dim)
+        self.obj_proj = nn.Linear(width, out_dim)
+        self.composer = nn.Sequential(
+            nn.Linear(2 * width, hidden_dim), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(hidden_dim, out_dim))
+
+    def parts(self) -> tuple[Tensor, Tensor]:
+        return self.attr_table(), self.obj_table()
+
+    def embed(self, path: str, parts: tuple[Tensor, Tensor], pairs: Tensor | None) -> Tensor:
+        attributes, objects = parts
+        if path == 'attribute':
+            return self.attr_proj(attributes)
+        if path == 'object' or pairs is None:
+            return self.obj_proj(objects)
+        self._check_range(pairs)
+        return torch.cat([
+            self.composer(torch.cat([attributes[chunk[:, 0]], objects[chunk[:, 1]]], dim=1))
+            for chunk in pairs.to(attributes.device).split(self.chunk_size)])
+
+    def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
+        """Adds names that were not trained, behind those there are."""
+        self._check_new(attributes, objects)
+        vectors = self._vectors([*attributes, *objects])
+        self.attr_table.append(vectors[:len(attributes)].split(1))
+        self.obj_table.append(vectors[len(attributes):].split(1))
+        self.attributes += tuple(attributes)
+        self.objects += tuple(objects)
+        self.forget()
+
+    def restore(self) -> None:
+        """Forgets the names that were added."""
+        self.attr_table.restore()
+        self.obj_table.restore()
+        self.attributes = self.attributes[:len(self.attr_table.lengths)]
+        self.objects = self.objects[:len(self.obj_table.lengths)]
+        self.forget()
+
+    def _vectors(self, names: Sequence[str]) -> Tensor:
+        # Unit norm: frequent words have long vectors, which says nothing about their meaning.
+        return F.normalize(embed_names(names, self.path, self.readable), dim=1)

@@ -1,0 +1,166 @@
+"""Word vectors from word2vec, GloVe, fastText text and ``.npz`` files, read as a stream."""
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmcluspro.datasets import resolve_readable
+
+BLOCK = 1 << 20
+
+
+def embed_names(names: Sequence[str], path: str | Path,
+                readable: Mapping[str, str] | Any | None = None) -> Tensor:
+    """Word vectors of attribute or object names.
+
+    A name of several words is looked up as one ("faux_fur", "faux-fur"), then as the mean of its
+    words.
+
+    Args:
+        names (Sequence[str]): Raw or readable names.
+        path (str | Path): File as in :func:`load_word_vectors`.
+        readable (dict | callable | str | None): Overrides of the readable names, see
+            :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
+
+    Returns:
+        Tensor: Shape (n, D), float32, not normalised.
+    """
+    words = [resolve_readable(readable)(name) for name in names]
+    joined = {word: [word.replace(' ', sign) for sign in ' _-'] for word in words}
+    parts = {word: re.split(r'[\s_\-]+', word) for word in words}
+    wanted = {key for word in words for key in (*joined[word], *parts[word])}
+    table = load_word_vectors(path, wanted)
+    found, missing = {}, []
+    for word in joined:
+        whole = next((key for key in joined[word] if key in table), None)
+        lacking = [part for part in parts[word] if part not in table]
+        if whole is not None:
+            found[word] = table[whole]
+        elif lacking:
+            missing.append(repr(word) if lacking == [word] else f'{word!r} (lacks {lacking})')
+        else:
+            found[word] = np.mean([table[part] for part in parts[word]], axis=0)
+    if missing:
+        raise ValueError(
+            f'{path} has no vectors for {len(missing)} of {len(joined)} names: '
+            f'{", ".join(missing)}. Give them words it has through readable '
+            '(raw name -> words).')
+    return torch.from_numpy(np.stack([found[word] for word in words]).astype(np.float32))
+
+
+def load_word_vectors(path: str | Path, words: Collection[str]) -> dict[str, np.ndarray]:
+    """Reads the vectors of the asked words; the others are never held.
+
+    Args:
+        path (str | Path): ``.npz`` with arrays ``words`` and ``vectors``, or with one array for
+            each word; ``.bin`` of word2vec; anything else is text with a word and its numbers a
+            line (GloVe), after a line with two counts or not (word2vec, fastText). ``.gz`` behind
+            the last two is unpacked on the way.
+        words (Collection[str]): The words to look for.
+
+    Returns:
+        dict[str, ndarray]: Vectors, shape (D,), float32, of those that are there.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f'There is no file with word vectors at {path.absolute()}.')
+    if path.suffix == '.npz':
+        return _from_npz(path, words)
+    wanted = {word.encode(): word for word in words}
+    binary = path.name.removesuffix('.gz').endswith('.bin')
+    found: dict[str, np.ndarray] = {}
+    try:
+        with cast(BinaryIO, gzip.open(path) if path.suffix == '.gz' else path.open('rb')) as file:
+            for word, vector in (_from_binary if binary else _from_text)(file, path, wanted):
+                found.setdefault(wanted[word], vector)
+                if len(found) == len(wanted):
+                    break
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f'{path} is cut off or damaged: {error}.') from error
+    return found
+
+
+def _from_text(file: BinaryIO, path: Path,
+               wanted: Collection[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
+    width = count = number = 0
+    for number, line in enumerate(file, start=1):
+        line = line.rstrip()
+        if number == 1:
+            fields = line.split(b' ')
+            if len(fields) == 2 and all(field.isdigit() for field in fields):
+                count, width = map(int, fields)
+                continue
+            width = len(fields) - 1
+        num_fields = line.count(b' ') + 1
+        if num_fields < width + 1 or width < 1:
+            raise ValueError(
+                f'{path}, line {number}: a word and {width} numbers expected, got {num_fields} '
+                'fields. The file is cut off, damaged or no text file of word vectors.')
+        # GloVe 840B has a few words with spaces inside: the last ``width`` fields are the numbers.
+        word = line[:line.find(b' ')] if num_fields == width + 1 else line.rsplit(b' ', width)[0]
+        if word in wanted:
+            yield word, _parse(line[len(word):].split(), path, number)
+    if count and number - 1 < count:
+        raise ValueError(f'{path} is cut off: its first line promises {count} words, but it ends '
+                         f'after line {number}.')
+
+
+def _parse(fields: list[bytes], path: Path, number: int) -> np.ndarray:
+    try:
+        vector = np.array(fields, dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f'{path}, line {number}: {error}.') from error
+    if not np.isfinite(vector).all():
+        raise ValueError(f'{path}, line {number}: a value is not finite.')
+    return vector
+
+
+def _from_binary(file: BinaryIO, path: Path,
+                 wanted: Collection[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
+    header = file.readline(100).split()
+    if len(header) != 2 or not all(field.isdigit() for field in header):
+        raise ValueError(
+            f'{path} is no word2vec binary: its first line should hold two counts, got '
+            f'{header[:4]}. Text files of word vectors must not end in .bin.')
+    count, width = map(int, header)
+    buffer, start = b'', 0
+    for index in range(count):
+        # The word ends at the first space; its vector is the next 4 * width bytes.
+        while (space := buffer.find(b' ', start)) < 0 or len(buffer) < space + 1 + 4 * width:
+            block = file.read(BLOCK)
+            if not block:
+                raise ValueError(
+                    f'{path} is cut off at byte {file.tell()}: word {index + 1} of {count} is not '
+                    'complete.')
+            buffer, start = buffer[start:] + block, 0
+        word = buffer[start:space].lstrip(b'\n')
+        start = space + 1 + 4 * width
+        if word in wanted:
+            vector = np.frombuffer(buffer[space + 1:start], dtype='<f4')
+            if not np.isfinite(vector).all():
+                raise ValueError(f'{path}: a value of word {index + 1} ({word!r}) is not finite.')
+            yield word, vector
+
+
+def _from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if {'words', 'vectors'} <= set(arrays.files):
+                stored, vectors = arrays['words'], arrays['vectors']
+                if vectors.ndim != 2 or len(vectors) != len(stored):
+                    raise ValueError(f'words is {stored.shape}, vectors is {vectors.shape}')
+                rows = {str(word): row for row, word in enumerate(stored)}
+                return {word: vectors[rows[word]].astype(np.float32)
+                        for word in words if word in rows}
+            return {word: arrays[word].astype(np.float32) for word in words
+                    if word in arrays.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f'{path} cannot be read: {error}. It should hold the arrays words and '
+                         'vectors, or one array for each word.') from error
