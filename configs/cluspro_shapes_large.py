@@ -14,4 +14,8 @@ model = dict(
                   assigner=dict(type='mmcluspro.LocalAwareOT', kappa=1.0)),
         loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
         loss_pdl=dict(type='mmcluspro.HSICLoss', loss_weight=0.5)))
-custom_hooks = [dict(type='mmcluspro.CompositionHook'), dict(type='mmcluspro.PrototypeHook')]
+custom_hooks = [
+    dict(type='mmcluspro.CompositionHook'),
+    dict(type='mmcluspro.EpochSeedHook'),
+    dict(type='mmcluspro.PrototypeHook'),
+]

@@ -9,7 +9,10 @@ default_hooks = dict(
         type='CheckpointHook', interval=1, max_keep_ckpts=1, save_best='czsl/auc',
         rule='greater'),
     sampler_seed=dict(type='DistSamplerSeedHook'))
-custom_hooks = [dict(type='mmcluspro.CompositionHook')]
+custom_hooks = [
+    dict(type='mmcluspro.CompositionHook'),
+    dict(type='mmcluspro.EpochSeedHook'),
+]
 
 env_cfg = dict(
     cudnn_benchmark=False,
