@@ -1,0 +1,130 @@
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, VERSIONS, Look, draw_image, split_pairs
+from mmcluspro.datasets.shapes.captions import Captioner, draw_pretraining, pretraining_pairs
+from mmcluspro.datasets.shapes.draws import Draws, triangle_wave, value_noise
+from mmcluspro.datasets.shapes.geometry import box, cut, disc, join, line, meet, poly, star
+
+GRID = np.mgrid[-1:1:41j, -1:1:41j]
+V, U = GRID[0], GRID[1]
+CLEAN = Look(clutter=0, noise=0, turn=0, veil=0, haze=0, tint=0, scales=(.75, .75), first_mode=1)
+
+
+def test_same_bytes_on_every_machine():
+    # The sum was computed once; any machine, numpy or library must come to it.
+    total = 0
+    for i, name in enumerate(ATTRIBUTES):
+        image = draw_image(name, list(OBJECTS)[i], ('fixed', i), VERSIONS['shapes-v1'].look)[0]
+        total = zlib.crc32(image.tobytes(), total)
+    assert total == 801691502
+
+
+def test_raw_stream_is_numpys_own():
+    draws = Draws('x', 3)
+    bits = np.random.PCG64(np.random.SeedSequence([1, ord('x'), 8, 3, 0, 0, 0, 0, 0, 0, 0]))
+    assert draws.uniform() == (bits.random_raw() >> 11) * 2.0**-53
+
+
+@given(st.floats(-50, 50), st.integers(0, 2**31))
+def test_waves_and_noise_stay_in_range(phase, seed):
+    wave = triangle_wave(np.array([phase]))
+    noise = value_noise(Draws(seed), np.array([[phase]]), np.array([[-phase]]), 3.0)
+
+    assert 0 <= wave[0] <= 1 and 0 <= noise[0, 0] < 1
+    assert wave[0] == pytest.approx(triangle_wave(np.array([phase + 1]))[0], abs=1e-9)
+
+
+@given(st.integers(1, 100), st.integers(0, 2**31))
+def test_permutation_is_one(count, seed):
+    assert sorted(Draws(seed).permutation(count).tolist()) == list(range(count))
+
+
+def test_polygon_distance_is_the_boxs():
+    square = poly((-.5, -.3), (.5, -.3), (.5, .3), (-.5, .3))
+    assert np.allclose(square(U, V), box(0, 0, .5, .3)(U, V), atol=1e-12)
+
+
+def test_stroke_is_a_capsule_and_sets_combine():
+    capsule = join(disc(-.5, 0, .2), disc(.5, 0, .2), box(0, 0, .5, .2))
+    assert ((line(.2, (-.5, 0), (.5, 0))(U, V) < 0) == (capsule(U, V) < 0)).all()
+    inside = lambda shape: shape(U, V) < 0
+    one, two = disc(-.2, 0, .5), disc(.2, 0, .5)
+    assert (inside(meet(one, two)) == (inside(one) & inside(two))).all()
+    assert (inside(cut(one, two)) <= (inside(one) & ~inside(two))).all()
+
+
+@pytest.mark.parametrize('count', [3, 4, 5, 8])
+def test_star_has_its_points(count):
+    turn = np.linspace(0, 2 * np.pi, 3600, endpoint=False)
+    tips = star(count, .4)(.8 * np.cos(turn), .8 * np.sin(turn)) < 0
+    assert (np.diff(np.append(tips, tips[0]).astype(int)) == 1).sum() == count
+
+
+@pytest.mark.parametrize('name', sorted(OBJECTS))
+def test_object_modes_fill_the_frame_and_differ(name):
+    first, second = (shape(U, V) < 0 for shape in OBJECTS[name])
+    edge = max(np.abs(U[mask]).max() for mask in (first, second))
+
+    for mask in (first, second):
+        assert 0.04 < mask.mean() < 0.9
+        assert max(np.abs(U[mask]).max(), np.abs(V[mask]).max()) > 0.65
+    assert edge <= 1.0
+    assert (first & second).sum() / (first | second).sum() < 0.87
+
+
+def test_no_two_objects_look_the_same():
+    masks = np.stack([(shape(U, V) < 0).ravel() for modes in OBJECTS.values() for shape in modes])
+    masks = masks.astype(float)
+    both = masks @ masks.T
+    overlap = both / (masks.sum(1)[:, None] + masks.sum(1) - both)
+    np.fill_diagonal(overlap, 0)
+    assert overlap.max() < 0.9
+
+
+@pytest.mark.parametrize('name', sorted(ATTRIBUTES))
+def test_attribute_modes_differ(name):
+    draws = [draw_image(name, 'star', ('modes', i), CLEAN)[0].astype(int) for i in range(8)]
+    other = Look(**{**CLEAN.__dict__, 'first_mode': 0})
+    others = [draw_image(name, 'star', ('modes', i), other)[0].astype(int) for i in range(8)]
+    # Same seeds, so object, place and background agree; only the mode is another.
+    object_differs = [(np.abs(a - b).max(axis=2) > 24).mean() for a, b in zip(draws, others)]
+    assert np.mean(object_differs) > 0.02
+
+
+@pytest.mark.parametrize('name', sorted(VERSIONS))
+def test_modes_are_drawn_with_the_versions_frequency(name):
+    look = VERSIONS[name].look
+    modes = np.array([draw_image('red', 'star', ('count', i), look)[1:] for i in range(150)])
+    assert np.abs(modes.mean(axis=0) - (1 - look.first_mode)).max() < 0.13
+
+
+def held_out():
+    return {pair for name in VERSIONS for part in ('val', 'test')
+            for pair in split_pairs(name)[part]}
+
+
+def test_pretraining_never_sees_a_held_out_pair():
+    pairs = pretraining_pairs()
+    assert not set(pairs) & held_out()
+    assert {a for a, _ in pairs} == set(ATTRIBUTES) and {o for _, o in pairs} == set(OBJECTS)
+    images, drawn = draw_pretraining(1, 0)
+    assert len(images) == len(drawn) and not set(drawn) & held_out()
+
+
+def test_captions_never_name_a_held_out_pair():
+    pairs = pretraining_pairs()
+    captioner, draws, held = Captioner(pairs, wrong=0.5), Draws('captions'), held_out()
+    named = 0
+    for pair in pairs * 6:
+        words = captioner(draws, pair).split()
+        attribute = [word for word in words if word in ATTRIBUTES]
+        obj = [word for word in words if word in OBJECTS]
+        if attribute and obj:
+            named += 1
+            assert (attribute[0], obj[0]) not in held
+    assert named > 1000
