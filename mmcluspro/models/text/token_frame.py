@@ -42,12 +42,16 @@ class TokenFrame:
         return found
 
     def _inner(self, row: list[int]) -> list[int]:
-        stop = next(n for n in range(len(self.start), len(row) + 1)
-                    if row[n:] == self.end[:len(row) - n])
-        return row[len(self.start):stop]
+        for stop in range(len(self.start), len(row)):
+            if row[stop:] == self.end[:len(row) - stop]:
+                return row[len(self.start):stop]
+        raise ValueError(
+            f'Prompts cannot be put together from the ids of {type(self.tokenizer).__name__}: '
+            'a text is not followed by what follows an empty one. Use another arch.')
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not len(texts):
             return []
         with torch.device('cpu'):  # under torch.device('meta') there would be no ids to look at
-            return self.tokenizer(list(texts), context_length=self.context_length).tolist()
+            # Longer than the tower takes, because tokenizers cut off in silence.
+            return self.tokenizer(list(texts), context_length=8 * self.context_length).tolist()
