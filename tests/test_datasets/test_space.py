@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcluspro.datasets import CompositionSpace, UTZappos, build_space
@@ -20,6 +20,7 @@ def names(space):
     return [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
 
 
+@settings(deadline=None)
 @given(LISTS, st.sampled_from(['train', 'val', 'test', 'all']))
 def test_equals_set_arithmetic_on_names(lists, phase):
     space = CompositionSpace.from_lists(lists, phase)
@@ -34,6 +35,7 @@ def test_equals_set_arithmetic_on_names(lists, phase):
     assert [space.index(*pair) for pair in names(space)] == list(range(len(space)))
 
 
+@settings(deadline=None)
 @given(LISTS)
 def test_open_world_is_the_product_and_keeps_the_flags(lists):
     space = CompositionSpace.from_lists(lists, 'test')
@@ -45,6 +47,7 @@ def test_open_world_is_the_product_and_keeps_the_flags(lists):
     assert world.open_world() == world
 
 
+@settings(deadline=None)
 @given(LISTS)
 def test_lookup_agrees_with_a_search(lists):
     space = CompositionSpace.from_lists(lists, 'val')
@@ -59,6 +62,7 @@ def test_lookup_agrees_with_a_search(lists):
         rows.get((a, o), -1) for a, o in zip(attrs.flatten().tolist(), objs.flatten().tolist())]
 
 
+@settings(deadline=None)
 @given(LISTS)
 def test_a_safe_checkpoint_can_carry_it(lists):
     space = CompositionSpace.from_lists(lists, 'all')

@@ -2,7 +2,7 @@ import os
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcluspro.datasets import CompositionSpace, TableCZSL, make_split
@@ -207,6 +207,7 @@ def make_rows(images):
 
 
 @pytest.mark.filterwarnings('ignore:Only')
+@settings(deadline=None)
 @given(IMAGES, st.integers(0, 99), st.floats(0, 0.9), FRACTION, FRACTION, st.randoms())
 def test_properties_of_a_made_split(images, seed, unseen_fraction, val, test, random):
     rows = make_rows(images)
