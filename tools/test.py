@@ -1,4 +1,7 @@
-"""Tests a checkpoint: ``python tools/test.py configs/cluspro_shapes.py CHECKPOINT``."""
+"""Tests a checkpoint: ``python tools/test.py configs/cluspro_shapes.py CHECKPOINT``.
+
+Zero-shot CLIP needs none: ``python tools/test.py configs/clip_zeroshot_shapes.py``.
+"""
 import argparse
 
 import mmengine
@@ -11,7 +14,8 @@ from mmcluspro.engine.launch import add_common_flags, build_runner, load_config,
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description='Test a checkpoint.')
     parser.add_argument('config', help='config file, or the name of one that is shipped')
-    parser.add_argument('checkpoint', help='checkpoint file')
+    parser.add_argument('checkpoint', nargs='?', help='checkpoint file (default: none, the '
+                        'weights that the config builds, for zero-shot CLIP)')
     parser.add_argument('--out', help='file for the results (.pkl, .json or .yaml)')
     parser.add_argument('--out-item', choices=['metrics', 'pred'],
                         help='what goes into --out (default: pred)')

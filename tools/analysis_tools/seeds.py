@@ -17,6 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mmengine.config import Config
+
 TOOLS = Path(__file__).resolve().parents[1]
 COLUMNS = ('seen', 'unseen', 'hm', 'auc')
 
@@ -27,10 +29,10 @@ def run_one(config: Path, seed: int, folder: Path, options: list[str], name: str
     if result.exists():
         return True
     work_dir = Path('work_dirs') / folder.name / f'{name}_seed{seed}'
-    command = [
-        sys.executable, str(TOOLS / 'train.py'), str(config), '--resume', '--work-dir',
-        str(work_dir), '--cfg-options', f'randomness.seed={seed}', *options
-    ]
+    learns = Config.fromfile(config).get('train_cfg') is not None
+    tool = ['train.py', str(config), '--resume'] if learns else ['test.py', str(config)]
+    command = [sys.executable, str(TOOLS / tool[0]), *tool[1:], '--work-dir', str(work_dir),
+               '--cfg-options', f'randomness.seed={seed}', *options]
     work_dir.mkdir(parents=True, exist_ok=True)
     start = time.time()
     with open(work_dir / 'output.log', 'a') as log:

@@ -1,0 +1,15 @@
+"""CSP: attribute and object vectors learn, the context stays; composition path only."""
+_base_ = [
+    '../_base_/models/three_path_vit-l14.py',
+    '../_base_/datasets/ut_zappos.py',
+    '../_base_/schedules/paper.py',
+    '../_base_/default_runtime.py',
+]
+model = dict(
+    space=_base_.space,
+    backbone=dict(peft=None),
+    neck=None,
+    head=dict(
+        loss_weights=dict(attr=0, obj=0),
+        fusion='composition',
+        text=dict(prompt=dict(learn=('vocabulary', )))))

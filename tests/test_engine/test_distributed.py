@@ -1,0 +1,48 @@
+"""Two processes over gloo equal one with the joined batch."""
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.slow
+WORKER = Path(__file__).with_name('dist_worker.py')
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def launch(work_dir, name, batch_size, processes):
+    work_dir.mkdir()
+    command = [sys.executable, str(WORKER)]
+    if processes > 1:
+        command = [sys.executable, '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
+                   f'--master_port={free_port()}', f'--nproc_per_node={processes}', str(WORKER)]
+    launcher = 'pytorch' if processes > 1 else 'none'
+    done = subprocess.run(
+        [*command, name, str(work_dir), str(batch_size), launcher], capture_output=True,
+        text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [torch.load(work_dir / f'rank{rank}.pt') for rank in range(processes)]
+
+
+@pytest.mark.parametrize('name', ['baseline_shapes.py', 'cluspro_shapes.py'])
+def test_two_processes_equal_one_with_the_joined_batch(tmp_path, name):
+    (one, ) = launch(tmp_path / 'one', name, 64, 1)
+    first, second = launch(tmp_path / 'two', name, 32, 2)
+
+    joined = [(a + b) / 2 for a, b in zip(first['loss'], second['loss'])]
+    assert joined == pytest.approx(one['loss'], abs=1e-4)
+    for key, value in one['state'].items():
+        assert first['state'][key].equal(second['state'][key]), f'{key} differs between ranks'
+        torch.testing.assert_close(
+            first['state'][key], value, atol=2e-3, rtol=0, msg=lambda m, key=key: f'{key}: {m}')
+    if name.startswith('cluspro'):
+        key = 'head.banks.attr.prototypes'
+        torch.testing.assert_close(first['state'][key], one['state'][key], atol=1e-4, rtol=0)

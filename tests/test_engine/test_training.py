@@ -1,0 +1,132 @@
+"""Training, testing and resuming through the configs and hooks that users have."""
+import json
+
+import pytest
+import torch
+from mmengine.hooks import Hook
+
+from mmcluspro.engine.checkpoint import safe_load
+from mmcluspro.engine.hooks import CompositionHook, needs_calibration
+
+pytestmark = pytest.mark.slow
+
+
+class Interrupt(Hook):
+    """Ends the process after the first epoch's checkpoint is written."""
+
+    priority = 'LOWEST'
+
+    def after_train_epoch(self, runner):
+        if runner.epoch == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope='module', params=['baseline_shapes.py', 'cluspro_shapes.py'])
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def trained(run, name, tmp_path):
+    runner = run(tmp_path / 'whole', name)
+    runner.train()
+    return runner
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(run, name, trained, tmp_path):
+    broken = run(tmp_path / 'broken', name)
+    broken.register_hook(Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    torch.manual_seed(123)
+    again = run(tmp_path / 'broken', name, resume=True)
+    torch.manual_seed(456)
+    again.train()
+
+    whole, resumed = trained.model.state_dict(), again.model.state_dict()
+    assert whole.keys() == resumed.keys()
+    for key in whole:
+        assert whole[key].equal(resumed[key]), key
+    assert trained.val() == again.val()
+
+
+def test_what_is_frozen_stays_and_what_learns_moves(run, name, trained, tmp_path):
+    fresh = run(tmp_path / 'fresh', name).model
+    before = dict(fresh.named_parameters())
+    for key, parameter in trained.model.named_parameters():
+        assert parameter.equal(before[key]) != parameter.requires_grad, key
+
+
+def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, tmp_path):
+    path = tmp_path / 'whole' / 'epoch_2.pth'
+    saved = safe_load(path)
+    learnt = sum(p.numel() for p in trained.model.parameters() if p.requires_grad)
+    numbers = sum(tensor.numel() for tensor in saved['state_dict'].values())
+    buffers = sum(b.numel() for b in trained.model.buffers())
+    assert learnt <= numbers <= learnt + buffers
+    space = saved['meta']['dataset_meta']['space']
+    assert tuple(space['attributes']) == trained.model.space.attributes
+
+    other = run(tmp_path / 'other', name, **{'load_from': str(path)})
+    other.load_or_resume()
+    images = torch.rand(5, 3, 48, 48)
+    for runner in (trained, other):
+        runner.model.eval()
+    with torch.no_grad():
+        assert trained.model(images).equal(other.model(images))
+
+
+def test_what_validation_chose_travels_to_the_test(run, name, trained, tmp_path):
+    best = trained.message_hub.get_info('best_ckpt')
+    meta = safe_load(best)['meta']
+    assert set(meta['calibration']) == {'closed', 'open'}
+    threshold = meta['calibration']['open']['threshold']
+
+    tester = run(tmp_path / 'test', name, load_from=str(best))
+    tester.load_or_resume()
+    assert not needs_calibration(tester)
+    metrics = tester.test()
+
+    assert metrics['czsl_open/threshold'] == pytest.approx(threshold)
+    assert json.loads((tmp_path / 'test' / 'test_metrics.json').read_text()) == metrics
+    assert (tmp_path / 'test' / 'test_curve.png').stat().st_size > 1000
+    # The last epoch's own file was written before its validation: it knows no threshold yet.
+    early = run(tmp_path / 'early', name, load_from=str(tmp_path / 'whole' / 'epoch_1.pth'))
+    early.load_or_resume()
+    assert needs_calibration(early)
+
+
+def test_a_checkpoint_of_other_labels_is_refused(run, trained, tmp_path):
+    path = tmp_path / 'whole' / 'epoch_2.pth'
+    saved = torch.load(path, weights_only=False)
+    saved['meta']['dataset_meta']['space']['attributes'][0] = 'purple'
+    torch.save(saved, tmp_path / 'other.pth')
+    with pytest.raises(ValueError, match='objects that differ from those of model.space'):
+        trained.load_checkpoint(str(tmp_path / 'other.pth'))
+
+
+@pytest.mark.parametrize('change, message', [
+    (lambda state: state.pop(next(key for key in state if 'contexts' in key)), 'missing .*contexts'),
+    (lambda state: state.update(extra=torch.ones(1)), 'surplus extra'),
+])
+def test_a_missing_or_surplus_key_is_named(trained, tmp_path, change, message):
+    saved = torch.load(tmp_path / 'whole' / 'epoch_2.pth', weights_only=False)
+    change(saved['state_dict'])
+    torch.save(saved, tmp_path / 'other.pth')
+    with pytest.raises(ValueError, match=message):
+        trained.load_checkpoint(str(tmp_path / 'other.pth'))
+
+
+def test_dataset_and_model_must_agree(run, name, tmp_path):
+    runner = run(tmp_path, name, **{'train_dataloader.dataset.version': 'shapes-large-v1'})
+    with pytest.raises(ValueError, match='must name the same data'):
+        runner.train()
+
+
+def test_the_hook_saves_only_what_belongs_to_the_weights():
+    hook = CompositionHook()
+    hook.calibration, hook._calibrated_at = {'closed': {'bias': 1.0}}, 10
+    for iteration, expected in ((10, {'closed': {'bias': 1.0}}), (20, None)):
+        checkpoint = {'meta': {}}
+        hook.before_save_checkpoint(type('Runner', (), {'iter': iteration}), checkpoint)
+        assert checkpoint['meta'].get('calibration') == expected
