@@ -26,9 +26,14 @@ def name(request):
     return request.param
 
 
-@pytest.fixture
-def trained(run, name, tmp_path):
-    runner = run(tmp_path / 'whole', name)
+@pytest.fixture(scope='module')
+def whole(name, tmp_path_factory):
+    return tmp_path_factory.mktemp(name.split('.')[0])
+
+
+@pytest.fixture(scope='module')
+def trained(run, name, whole):
+    runner = run(whole, name)
     runner.train()
     return runner
 
@@ -43,10 +48,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, name, trained, tmp_path)
     torch.manual_seed(456)
     again.train()
 
-    whole, resumed = trained.model.state_dict(), again.model.state_dict()
-    assert whole.keys() == resumed.keys()
-    for key in whole:
-        assert whole[key].equal(resumed[key]), key
+    expected, resumed = trained.model.state_dict(), again.model.state_dict()
+    assert expected.keys() == resumed.keys()
+    for key in expected:
+        assert expected[key].equal(resumed[key]), key
     assert trained.val() == again.val()
 
 
@@ -57,8 +62,8 @@ def test_what_is_frozen_stays_and_what_learns_moves(run, name, trained, tmp_path
         assert parameter.equal(before[key]) != parameter.requires_grad, key
 
 
-def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, tmp_path):
-    path = tmp_path / 'whole' / 'epoch_2.pth'
+def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, whole, tmp_path):
+    path = whole / 'epoch_2.pth'
     saved = safe_load(path)
     learnt = sum(p.numel() for p in trained.model.parameters() if p.requires_grad)
     numbers = sum(tensor.numel() for tensor in saved['state_dict'].values())
@@ -76,7 +81,7 @@ def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, tmp_p
         assert trained.model(images).equal(other.model(images))
 
 
-def test_what_validation_chose_travels_to_the_test(run, name, trained, tmp_path):
+def test_what_validation_chose_travels_to_the_test(run, name, trained, whole, tmp_path):
     best = trained.message_hub.get_info('best_ckpt')
     meta = safe_load(best)['meta']
     assert set(meta['calibration']) == {'closed', 'open'}
@@ -91,14 +96,13 @@ def test_what_validation_chose_travels_to_the_test(run, name, trained, tmp_path)
     assert json.loads((tmp_path / 'test' / 'test_metrics.json').read_text()) == metrics
     assert (tmp_path / 'test' / 'test_curve.png').stat().st_size > 1000
     # The last epoch's own file was written before its validation: it knows no threshold yet.
-    early = run(tmp_path / 'early', name, load_from=str(tmp_path / 'whole' / 'epoch_1.pth'))
+    early = run(tmp_path / 'early', name, load_from=str(whole / 'epoch_1.pth'))
     early.load_or_resume()
     assert needs_calibration(early)
 
 
-def test_a_checkpoint_of_other_labels_is_refused(run, trained, tmp_path):
-    path = tmp_path / 'whole' / 'epoch_2.pth'
-    saved = torch.load(path, weights_only=False)
+def test_a_checkpoint_of_other_labels_is_refused(trained, whole, tmp_path):
+    saved = safe_load(whole / 'epoch_2.pth')
     saved['meta']['dataset_meta']['space']['attributes'][0] = 'purple'
     torch.save(saved, tmp_path / 'other.pth')
     with pytest.raises(ValueError, match='objects that differ from those of model.space'):
@@ -106,11 +110,12 @@ def test_a_checkpoint_of_other_labels_is_refused(run, trained, tmp_path):
 
 
 @pytest.mark.parametrize('change, message', [
-    (lambda state: state.pop(next(key for key in state if 'contexts' in key)), 'missing .*contexts'),
+    (lambda state: state.pop(next(key for key in state if 'contexts' in key)),
+     'missing .*contexts'),
     (lambda state: state.update(extra=torch.ones(1)), 'surplus extra'),
 ])
-def test_a_missing_or_surplus_key_is_named(trained, tmp_path, change, message):
-    saved = torch.load(tmp_path / 'whole' / 'epoch_2.pth', weights_only=False)
+def test_a_missing_or_surplus_key_is_named(trained, whole, tmp_path, change, message):
+    saved = safe_load(whole / 'epoch_2.pth')
     change(saved['state_dict'])
     torch.save(saved, tmp_path / 'other.pth')
     with pytest.raises(ValueError, match=message):

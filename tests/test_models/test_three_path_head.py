@@ -32,6 +32,9 @@ class TableText(nn.Module):
     def encode_pairs(self, pairs):
         return normalize(self.c[pairs[:, 0], pairs[:, 1]], dim=1)
 
+    def forward(self, pairs):
+        return self.encode_attributes(), self.encode_objects(), self.encode_pairs(pairs)
+
 
 @pytest.fixture
 def space():

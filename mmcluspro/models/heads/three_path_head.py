@@ -130,12 +130,12 @@ class ThreePathHead(BaseModule):
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
             scale = self.text.logit_scale.exp()
-            compositions = scale * _cosine(feats[-1], self.text.encode_pairs(pairs))
             if not primitives:
-                return None, None, compositions
-            attributes = scale * _cosine(feats[-3], self.text.encode_attributes())
-            objects = scale * _cosine(feats[-2], self.text.encode_objects())
-        return attributes, objects, compositions
+                return None, None, scale * _cosine(feats[-1], self.text.encode_pairs(pairs))
+            # One call, so that the three prompts share what dropout leaves of the vocabulary.
+            t_a, t_o, t_c = self.text(pairs)
+            return (scale * _cosine(feats[-3], t_a), scale * _cosine(feats[-2], t_o),
+                    scale * _cosine(feats[-1], t_c))
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
         """Scores over the first world's pairs, shape (B, P)."""
