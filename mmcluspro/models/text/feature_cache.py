@@ -31,8 +31,9 @@ class PairMemo(Generic[Value]):
         entry = self._find(pairs)
         value = compute() if entry is None else entry.value
         copy = pairs.clone() if entry is None else entry.copy
-        self.entries = [other for other in self.entries if other is not entry][-self.size + 1:]
-        self.entries.append(_Entry(weakref.ref(pairs), _version(pairs), copy, value))
+        newest = _Entry(weakref.ref(pairs), _version(pairs), copy, value)
+        others = [other for other in self.entries if other is not entry]
+        self.entries = [*others, newest][-self.size:]
         return value
 
     def _find(self, pairs: Tensor) -> _Entry | None:

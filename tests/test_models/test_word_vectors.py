@@ -1,0 +1,238 @@
+import gzip
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mmcluspro.models.text import WordVectorText, embed_names, load_word_vectors
+from mmcluspro.registry import MODELS
+
+WORDS = ['the', 'faux', 'fur', 'old', 'cat', 'ice-cream', 'hot_dog', 'mid', 'calf', 'boots']
+VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
+
+
+def row(word):
+    return torch.from_numpy(VECTORS[WORDS.index(word)])
+
+
+def text_bytes(header, tail=''):
+    lines = [f'{len(WORDS)} {VECTORS.shape[1]}'] if header else []
+    lines += [f'{word} {" ".join(repr(float(x)) for x in vector)}{tail}'
+              for word, vector in zip(WORDS, VECTORS)]
+    return ('\n'.join(lines) + '\n').encode()
+
+
+def binary_bytes(newline):
+    body = b''.join(word.encode() + b' ' + vector.tobytes() + newline
+                    for word, vector in zip(WORDS, VECTORS))
+    return f'{len(WORDS)} {VECTORS.shape[1]}\n'.encode() + body
+
+
+FILES = {
+    'glove.txt': text_bytes(False),
+    'word2vec.vec': text_bytes(True),
+    'trailing.txt': text_bytes(True, tail=' '),
+    'glove.txt.gz': gzip.compress(text_bytes(False)),
+    'word2vec.bin': binary_bytes(b'\n'),
+    'plain.bin': binary_bytes(b''),
+    'word2vec.bin.gz': gzip.compress(binary_bytes(b'\n')),
+}
+
+
+def write(folder, name):
+    path = folder / name
+    if name == 'table.npz':
+        np.savez(path, words=np.array(WORDS), vectors=VECTORS)
+    elif name == 'arrays.npz':
+        np.savez(path, **dict(zip(WORDS, VECTORS)))
+    else:
+        path.write_bytes(FILES[name])
+    return path
+
+
+@pytest.mark.parametrize('name', [*FILES, 'table.npz', 'arrays.npz'])
+def test_every_format_gives_the_same_vectors(tmp_path, name):
+    found = load_word_vectors(write(tmp_path, name), ['cat', 'the', 'boots', 'absent'])
+
+    assert set(found) == {'cat', 'the', 'boots'}
+    for word, vector in found.items():
+        assert vector.dtype == np.float32
+        np.testing.assert_array_equal(vector, VECTORS[WORDS.index(word)])
+
+
+@pytest.mark.parametrize('block', [1, 7, 64])
+def test_binary_words_across_blocks(tmp_path, monkeypatch, block):
+    monkeypatch.setattr('mmcluspro.models.text.word_vectors.BLOCK', block)
+    found = load_word_vectors(write(tmp_path, 'word2vec.bin'), WORDS)
+
+    np.testing.assert_array_equal(np.stack([found[word] for word in WORDS]), VECTORS)
+
+
+@pytest.mark.parametrize('name', ['large.txt', 'large.bin'])
+def test_the_file_is_streamed(tmp_path, name):
+    path = tmp_path / name
+    vector = np.ones(300, dtype=np.float32)
+    line = ' 1' * 300 + '\n'
+    with path.open('wb') as file:
+        if name.endswith('.bin'):
+            file.write(b'20000 300\n')
+        for i in range(20000):
+            file.write(f'w{i} '.encode() + vector.tobytes() if name.endswith('.bin')
+                       else f'w{i}{line}'.encode())
+    tracemalloc.start()
+    found = load_word_vectors(path, ['w19999', 'w3'])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert len(found) == 2
+    assert peak < 5e6 < path.stat().st_size
+
+
+def test_glove_words_with_spaces_inside(tmp_path):
+    path = tmp_path / 'glove.txt'
+    path.write_text('the 1 2 3\nat home 4 5 6\nat 7 8 9\n. . . 1 1 1\n')
+
+    found = load_word_vectors(path, ['at', 'at home'])
+
+    assert found['at'].tolist() == [7, 8, 9]
+    assert found['at home'].tolist() == [4, 5, 6]
+
+
+def test_the_first_of_two_equal_words_counts(tmp_path):
+    path = tmp_path / 'glove.txt'
+    path.write_text('cat 1 2\ncat 3 4\n')
+    assert load_word_vectors(path, ['cat', 'absent'])['cat'].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize('name, damage, message', [
+    ('glove.txt', lambda data: data[:-60], r'glove\.txt, line 10: a word and 5 numbers'),
+    ('word2vec.vec', lambda data: b'\n'.join(data.split(b'\n')[:6]),
+     r'word2vec\.vec is cut off: its first line promises 10 words, but it ends after line 6'),
+    ('glove.txt', lambda data: data.replace(b'old ', b'old x'), r'glove\.txt, line 4: .*x'),
+    ('glove.txt', lambda data: b'old nan 1 1 1 1\n' + data, 'line 1: a value is not finite'),
+    ('glove.txt', lambda data: b'\x00\x01' * 40, r'line 1: a word and 0 numbers'),
+    ('word2vec.bin', lambda data: data[:100], r'\.bin is cut off at byte 100: word 4 of 10'),
+    ('word2vec.bin', lambda data: b'\xba\x16\x4f\x2f' + data[:50], 'no word2vec binary'),
+    ('word2vec.bin', lambda data: text_bytes(False), 'must not end in .bin'),
+    ('glove.txt.gz', lambda data: data[:-20], r'glove\.txt\.gz is cut off or damaged'),
+    ('glove.txt.gz', lambda data: data[1:], r'glove\.txt\.gz is cut off or damaged'),
+])
+def test_damaged_files_say_where(tmp_path, name, damage, message):
+    path = tmp_path / name
+    path.write_bytes(damage(FILES[name]))
+    with pytest.raises(ValueError, match=message):
+        load_word_vectors(path, ['old', 'absent'])
+
+
+@pytest.mark.parametrize('size', [10, 300])
+def test_damaged_archives(tmp_path, size):
+    path = write(tmp_path, 'table.npz')
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r'table\.npz cannot be read'):
+        load_word_vectors(path, ['cat'])
+
+
+def test_archives_cannot_run_code(tmp_path):
+    path = tmp_path / 'bad.npz'
+    np.savez(path, words=np.array(['cat'], dtype=object), vectors=np.ones((1, 2)))
+    with pytest.raises(ValueError, match=r'bad\.npz cannot be read'):
+        load_word_vectors(path, ['cat'])
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match='nowhere.txt'):
+        load_word_vectors(tmp_path / 'nowhere.txt', ['cat'])
+
+
+def test_names_are_joined_words_or_the_mean_of_their_words(tmp_path):
+    path = write(tmp_path, 'glove.txt')
+
+    got = embed_names(['Faux.Fur', 'cat', 'Ice.Cream', 'hot dog', 'Boots.Mid-Calf', 'cat'], path)
+
+    wanted = torch.stack([
+        (row('faux') + row('fur')) / 2, row('cat'), row('ice-cream'), row('hot_dog'),
+        (row('boots') + row('mid') + row('calf')) / 3, row('cat')])
+    torch.testing.assert_close(got, wanted)
+
+
+def test_missing_names_are_listed_with_the_file(tmp_path):
+    path = write(tmp_path, 'glove.txt')
+    message = r"glove\.txt has no vectors for 2 of 3 names: 'dog', 'old sofa' \(lacks \['sofa'\]\)"
+    with pytest.raises(ValueError, match=message):
+        embed_names(['dog', 'cat', 'Old.Sofa'], path)
+    assert embed_names(['dog', 'cat'], path, readable={'dog': 'hot dog'}).shape == (2, 5)
+
+
+@pytest.fixture
+def text(tmp_path):
+    torch.manual_seed(0)
+    return MODELS.build(dict(
+        type='mmcluspro.WordVectorText', attributes=['Faux.Fur', 'old'],
+        objects=['cat', 'Ice.Cream', 'boots'], path=str(write(tmp_path, 'glove.txt')), out_dim=7,
+        hidden_dim=6, temperature=0.1, chunk_size=2))
+
+
+PAIRS = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2]])
+
+
+def test_three_paths(text):
+    attributes, objects, compositions = text(PAIRS)
+
+    first = normalize(torch.stack([(row('faux') + row('fur')) / 2, row('old')]), dim=1)
+    second = normalize(torch.stack([row('cat'), row('ice-cream'), row('boots')]), dim=1)
+    torch.testing.assert_close(attributes, normalize(text.attr_proj(first), dim=1))
+    torch.testing.assert_close(objects, normalize(text.obj_proj(second), dim=1))
+    joint = torch.cat([first[PAIRS[:, 0]], second[PAIRS[:, 1]]], dim=1)
+    torch.testing.assert_close(compositions, normalize(text.composer(joint), dim=1))
+    assert compositions.dtype == torch.float32 and text.out_dim == 7
+    assert text.logit_scale.exp().item() == pytest.approx(10)
+
+
+def test_the_composer_learns_and_the_vectors_stay(text):
+    target = normalize(torch.randn(len(PAIRS), 7), dim=1)
+    optimizer = torch.optim.Adam([p for p in text.parameters() if p.requires_grad], lr=0.02)
+    vectors = text.attr_table.vectors.clone()
+    losses = []
+    for _ in range(100):
+        loss = (text.encode_pairs(PAIRS) - target).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    assert losses[-1] < 0.05 * losses[0]
+    assert torch.equal(vectors, text.attr_table.vectors)
+
+
+def test_vectors_can_learn(tmp_path):
+    text = WordVectorText(['old'], ['cat'], write(tmp_path, 'glove.txt'), learn_vectors=True)
+    text.encode_pairs(torch.tensor([[0, 0]])).sum().backward()
+    assert text.attr_table.vectors.grad.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_added_words(text):
+    before = text.eval()(PAIRS)
+    text.extend(['the'], ['hot dog'])
+
+    after = text(torch.cat([PAIRS, torch.tensor([[2, 3]])]))
+
+    for old, new in zip(before, after):
+        torch.testing.assert_close(new[:len(old)], old)
+        assert len(new) == len(old) + 1
+    text.restore()
+    with pytest.raises(ValueError, match='2 attributes and 3 objects'):
+        text.encode_pairs(torch.tensor([[2, 3]]))
+
+
+@pytest.mark.parametrize('change, message', [
+    (dict(temperature=0.0), 'text.temperature must be positive, got 0.0'),
+    (dict(chunk_size=0), 'text.chunk_size must be at least 1, got 0'),
+    (dict(attributes=['green']), "no vectors for 1 of 2 names: 'green'"),
+])
+def test_wrong_settings(tmp_path, change, message):
+    settings = dict(attributes=['old'], objects=['cat'], path=write(tmp_path, 'glove.txt'))
+    with pytest.raises(ValueError, match=message):
+        WordVectorText(**settings | change)
