@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from mmcluspro.models import compact_state_hooks
 from mmcluspro.models.text import CLIPText, clip_text
 from mmcluspro.registry import MODELS
 
@@ -339,6 +340,24 @@ def test_copies_and_saved_states_give_the_same_features(build):
         for mine, his, theirs in zip(twin(PAIRS), fresh(PAIRS), wanted):
             assert torch.equal(mine, theirs)
             assert torch.equal(his, theirs)
+
+
+def test_compact_checkpoints_hold_the_prompts_only(build):
+    text, _ = build()
+    parent = torch.nn.ModuleDict(dict(text=text))
+    compact_state_hooks(parent)
+    with torch.no_grad():
+        text.prompt.objects.vectors += 1
+        wanted = text.eval()(PAIRS)
+
+    state = parent.state_dict()
+
+    assert sum(value.numel() for name, value in state.items() if 'tower.text' in name) == 0
+    other = torch.nn.ModuleDict(dict(text=build()[0].eval()))
+    compact_state_hooks(other)
+    other.load_state_dict(state)
+    with torch.no_grad():
+        assert all(map(torch.equal, other['text'](PAIRS), wanted))
 
 
 def test_ut_zappos_on_vit_l_14_trains_as_many_parameters_as_the_paper():

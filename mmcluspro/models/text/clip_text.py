@@ -5,9 +5,10 @@ from typing import Any
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmcluspro.models.clip_loader import get_tokenizer, load_clip
 from mmcluspro.registry import MODELS
 
+from ..clip_loader import get_tokenizer, load_clip
+from ..state import declare_restorable
 from .clip_tower import TextTower
 from .feature_cache import PairMemo
 from .prompt import PromptParts
@@ -53,6 +54,8 @@ class CLIPText(TextEncoder):
             raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
         model = load_clip(arch, pretrained, quickgelu=quickgelu)
         tower = TextTower(model, get_tokenizer(arch))
+        if pretrained is not None:
+            declare_restorable(tower)
         super().__init__(attributes, objects, tower.out_dim, model.logit_scale,
                          learn_temperature, readable)
         self.tower = tower
