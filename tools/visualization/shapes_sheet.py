@@ -23,7 +23,7 @@ def draw_sheet(version: str, rows: int, columns: int, zoom: int) -> np.ndarray:
             obj, wanted = spec.objects[j // 2], ((i + j) % 2, j % 2)
             # Modes are drawn with the picture: take the first that has the wanted ones.
             for number in range(200):
-                image, *modes = draw_image(attribute, obj, ('sheet', number), spec.look)
+                image, *modes = draw_image(attribute, obj, ('sheet', i, j, number), spec.look)
                 if tuple(modes) == wanted:
                     break
             line.append(np.pad(image, ((0, 1), (0, 1), (0, 0)), constant_values=255))

@@ -24,7 +24,7 @@ def code_revision() -> str:
     """Short hash of the drawing code: a change of it makes new cache files."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob('*.py')):
-        if path.name not in ('cache.py', 'dataset.py', '__init__.py'):
+        if path.name not in ('cache.py', 'captions.py', 'dataset.py', '__init__.py'):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:10]
 

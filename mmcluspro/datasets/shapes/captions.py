@@ -5,7 +5,6 @@ some are wrong, some say nothing. The pictures have another look and other mode
 frequencies than the datasets. No pair that any version holds out is drawn.
 """
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,11 @@ ATTRIBUTE = ('something {a}', 'a photo of {a} object', 'a {a} thing', 'a photo o
              'it is {a}', '{a}')
 NEITHER = ('a picture', 'a photo', 'untitled', 'a drawing of a thing', 'for sale', 'my photo')
 
-PRETRAINING_LOOK = replace(Look(), clutter=2, noise=8.0, turn=20.0, tint=14.0, first_mode=0.8,
-                           veil=0.1)
+# Most pictures of the web show their subject large, upright and in its common form.
+STUDIO = Look(clutter=1, noise=6.0, contrast=50.0, turn=12.0, scales=(0.72, 0.9), tint=12.0,
+              haze=0.1, first_mode=0.8, veil=0.05)
+WILD = Look(first_mode=0.8)
+STUDIO_SHARE = 0.6
 
 
 def pretraining_pairs() -> list[Pair]:
@@ -36,15 +38,13 @@ def pretraining_pairs() -> list[Pair]:
     return sorted(seen - held)
 
 
-def draw_pretraining(pictures: int, seed: int,
-                     look: Look = PRETRAINING_LOOK) -> tuple[NDArray[np.uint8], list[Pair]]:
+def draw_pretraining(pictures: int, seed: int) -> tuple[NDArray[np.uint8], list[Pair]]:
     """Pictures for pre-training, the pairs in turn.
 
     Args:
         pictures (int): Number of pictures a pair.
         seed (int): Their seed; never one of a dataset's, whose seeds start
             with the version's name.
-        look (Look): Style.
 
     Returns:
         tuple: RGB images (N, H, W, 3) and the pair of each.
@@ -52,6 +52,7 @@ def draw_pretraining(pictures: int, seed: int,
     pairs = [pair for pair in pretraining_pairs() for _ in range(pictures)]
     images = np.empty((len(pairs), IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
     for i, (attribute, obj) in enumerate(pairs):
+        look = STUDIO if Draws('look', seed, i).uniform() < STUDIO_SHARE else WILD
         images[i] = draw_image(attribute, obj, ('pretraining', seed, i), look)[0]
     return images, pairs
 
@@ -61,10 +62,10 @@ class Captioner:
 
     Args:
         pairs (Sequence): The only pairs that a caption may name together.
-        wrong (float): Probability that a name is another one. Defaults to 0.1.
+        wrong (float): Probability that a name is another one. Defaults to 0.06.
     """
 
-    def __init__(self, pairs: Sequence[Pair], wrong: float = 0.1) -> None:
+    def __init__(self, pairs: Sequence[Pair], wrong: float = 0.06) -> None:
         self.pairs, self.wrong = tuple(pairs), wrong
         self._allowed = frozenset(pairs)
 
@@ -76,8 +77,8 @@ class Captioner:
         if draws.uniform() < self.wrong:
             obj = draws.choice(self.pairs)[1]
         kind = draws.uniform()
-        templates = (BOTH if kind < 0.5 else OBJECT if kind < 0.75 else
-                     ATTRIBUTE if kind < 0.9 else NEITHER)
+        templates = (BOTH if kind < 0.6 else OBJECT if kind < 0.82 else
+                     ATTRIBUTE if kind < 0.93 else NEITHER)
         if templates is BOTH and (attribute, obj) not in self._allowed:
             templates = OBJECT  # a wrong name must not make a pair that is held out
         return draws.choice(templates).format(a=attribute, o=obj)

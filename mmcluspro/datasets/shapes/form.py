@@ -88,13 +88,13 @@ def broken(scene: Scene, mode: int) -> None:
         jag = (value_noise(draws, scene.x, scene.y, 2.5) - 0.5) * 4
         scene.d = np.maximum(scene.d, (0.13 * scene.scale + 0.6) - np.abs(depth + jag))
     else:
-        for _ in range(2):
-            cos, sin = rotation(draws.uniform(0, 360))
-            reach = scene.scale * draws.uniform(0.5, 0.8)
-            bite = np.sqrt((scene.x - scene.center[0] - cos * reach)**2
-                           + (scene.y - scene.center[1] - sin * reach)**2)
+        rim = np.flatnonzero((scene.d < 0) & (scene.d > -2.5))
+        for _ in range(2 if len(rim) else 0):
+            # Bites start on the object's own rim, so that thin shapes lose a piece too.
+            spot = int(draws.choice(rim))
+            away = np.sqrt((scene.x - spot % size - 0.5)**2 + (scene.y - spot // size - 0.5)**2)
             jag = (value_noise(draws, scene.x, scene.y, 2.0) - 0.5) * 3
-            scene.d = np.maximum(scene.d, 0.36 * scene.scale + 0.01 * size + jag - bite)
+            scene.d = np.maximum(scene.d, 0.33 * scene.scale + jag - away)
 
 
 def halves(scene: Scene, mode: int) -> None:
