@@ -72,7 +72,7 @@ def own_columns(classes: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         class's last row, and the mask of real ones, shape (B, K).
     """
     sizes = offsets.diff()[classes]
-    column = torch.arange(int(sizes.max()) if len(sizes) else 0, device=offsets.device)
+    column = torch.arange(int(sizes.max()) if len(sizes) else 1, device=offsets.device)
     mask = column < sizes[:, None]
     return offsets[classes, None] + torch.minimum(column, sizes[:, None] - 1), mask
 
