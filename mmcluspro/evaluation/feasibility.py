@@ -1,8 +1,6 @@
 """Open world: how feasible an unseen pair is (Eq. 14-15) and which pairs a threshold keeps."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -65,16 +63,24 @@ class PairGroups:
         group (Tensor): Group of each pair, shape (P,): 0 … J - 1 for unseen pairs, J for the seen
             ones, J + 1 for those that no threshold keeps.
         num (int): Number of thresholds J.
+
+    Attributes:
+        outside (Tensor): For J = 1: 0 for the pairs of group j, -inf for the others, shape (2, P).
+        order (Tensor): For J > 1: indices of the pairs of groups 0 … J, group by group, rising in
+            each; ``order[bounds[j]:bounds[j + 1]]`` is group j.
     """
 
     def __init__(self, group: Tensor, num: int) -> None:
+        group = group.cpu()
         self.num = num
-        order = group.argsort(stable=True)
-        ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
-        self._bounds = [0, *ends[:num + 1]]
-        self._order = order[:ends[num]]
-        self._outside = [torch.zeros(len(group)).masked_fill(group != j, -torch.inf)
-                         for j in range(num + 1)] if num == 1 else []
+        self.outside, self.order, self.bounds = torch.empty(0), group[:0], [0]
+        if num == 1:
+            others = group != torch.arange(2)[:, None]
+            self.outside = torch.zeros(others.shape).masked_fill_(others, -torch.inf)
+        else:
+            ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
+            self.bounds += ends[:num + 1]
+            self.order = group.argsort(stable=True)[:ends[num]]
 
     @classmethod
     def all_feasible(cls, seen: Tensor) -> PairGroups:
@@ -95,18 +101,7 @@ class PairGroups:
         group = torch.where(passed > 0, passed - 1, num + 1)
         return cls(torch.where(seen, num, group), num)
 
-    def split(self, scores: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields scores (B, n) that may be overwritten and pair indices (n,) of each group.
-
-        One copy in group order serves many groups; for two, adding -inf to the other pairs is
-        several times faster than a gather. Indices rise, so ties keep their order.
-        """
-        if self._outside:
-            columns = torch.arange(scores.shape[1], device=scores.device)
-            for outside in self._outside:
-                yield scores + outside.to(scores), columns
-        else:
-            order = self._order.to(scores.device)
-            ordered = scores.gather(1, order.expand(len(scores), -1))
-            for start, end in zip(self._bounds, self._bounds[1:]):
-                yield ordered[:, start:end], order[start:end]
+    def to(self, device: torch.device) -> PairGroups:
+        """Moves the tensors, in place."""
+        self.order, self.outside = self.order.to(device), self.outside.to(device)
+        return self

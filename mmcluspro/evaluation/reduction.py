@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from .feasibility import PairGroups
-from .top import Top, accumulate, merge, top_of_groups
+from .top import Top, accumulate, as_matrix, merge, row_sums, top_of_groups
 
-BLOCK = 2**21  # scores looked at together: small enough for the cache, large enough to vectorise
+BLOCK = 2**20  # scores looked at together: small enough for the cache, large enough to vectorise
 
 
 class Margins(NamedTuple):
@@ -70,18 +70,20 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
     Returns:
         Margins: A few numbers a sample.
     """
-    groups = groups or PairGroups.all_feasible(seen)
+    groups = (groups or PairGroups.all_feasible(seen)).to(scores[0].device)
     names = names or range(len(targets))
     most = min(max(topk), len(seen))
     step = max(1, BLOCK // len(seen))
-    tops, true = [], []
+    tops, true, buffer = [], [], torch.empty(0)
     for start in range(0, len(targets), step):
         block = scores[start:start + step]
-        block = block if isinstance(block, Tensor) else torch.stack(list(block))
+        block = block if isinstance(block, Tensor) else as_matrix(block)
         if block.dtype not in (torch.float32, torch.float64):
             block = block.float() if block.is_floating_point() else block.double()
         check_finite(block, names[start:start + step])
-        tops.append(top_of_groups(block, groups, most))
+        if not start:
+            buffer = torch.empty_like(block)  # once: fresh pages cost more than the arithmetic
+        tops.append(top_of_groups(block, groups, most, buffer[:len(block)]))
         target = targets[start:start + step, None].to(block.device)
         true.append(block.gather(1, target).squeeze(1))
 
@@ -96,7 +98,7 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
 
 def check_finite(scores: Tensor, names: Sequence[object]) -> None:
     """Raises a ValueError that names the first sample with NaN or infinite scores."""
-    if scores.sum(1).isfinite().all():  # one fast pass; huge scores overflow and are looked at
+    if row_sums(scores).isfinite().all():  # one fast pass; huge scores overflow and are looked at
         return
     bad = (~scores.isfinite()).sum(1)
     if bad.any():

@@ -1,8 +1,10 @@
 """The best pairs of groups of pairs, with ties resolved as by ``torch.argmax``."""
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +18,14 @@ class Top(NamedTuple):
     pair: Tensor  # (..., K), index of the pair; P there
 
 
-def top_of_groups(scores: Tensor, groups: PairGroups, k: int) -> Top:
+def top_of_groups(scores: Tensor, groups: PairGroups, k: int, buffer: Tensor) -> Top:
     """Finds the k best pairs of each group (``torch.topk`` leaves the order of equals open).
 
     Args:
         scores (Tensor): Finite scores in single or double precision, shape (B, P).
-        groups (PairGroups): J groups of unseen pairs and the seen pairs.
+        groups (PairGroups): J groups of unseen pairs and the seen pairs, on the same device.
         k (int): How many pairs to find.
+        buffer (Tensor): Like ``scores``; is overwritten.
 
     Returns:
         Top: Scores and pair indices, shape (B, J + 1, k); the seen pairs come last.
@@ -30,21 +33,74 @@ def top_of_groups(scores: Tensor, groups: PairGroups, k: int) -> Top:
     size, num_pairs = scores.shape
     score = scores.new_full((size, groups.num + 1, k), -torch.inf)
     pair = torch.full(score.shape, num_pairs, device=scores.device)
-    for j, (part, columns) in enumerate(groups.split(scores)):
+    for j, (part, columns) in enumerate(_split(scores, groups, buffer)):
         for rank in range(min(k, part.shape[1])):
             place = _first_maximum(part)
             best = part.gather(1, place)
             score[:, j, rank] = best[:, 0]
-            pair[:, j, rank] = columns[place[:, 0]].masked_fill(best[:, 0] == -torch.inf, num_pairs)
+            index = place if columns is None else columns[place]
+            pair[:, j, rank] = index.masked_fill(best == -torch.inf, num_pairs)[:, 0]
             part.scatter_(1, place, -torch.inf)
     return Top(score, pair)
 
 
+def _split(scores: Tensor, groups: PairGroups,
+           buffer: Tensor) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yields scores (B, n) and rising pair indices (n,), or None for all, group by group."""
+    if groups.num == 1:  # adding -inf to the other pairs is faster than a gather
+        for outside in groups.outside:
+            yield _add(scores, outside, buffer), None
+        return
+    ordered = _take(scores, groups.order, buffer[:, :len(groups.order)])
+    for start, end in zip(groups.bounds, groups.bounds[1:]):
+        yield ordered[:, start:end], groups.order[start:end]
+
+
+def as_matrix(rows: Sequence[Tensor]) -> Tensor:
+    """Rows (P,) as a matrix (B, P), without a copy if they are neighbours in one tensor."""
+    first = rows[0]
+    storage, step = first.untyped_storage().data_ptr(), first.numel() * first.element_size()
+    neighbours = all(
+        row.untyped_storage().data_ptr() == storage and row.dtype == first.dtype
+        and row.is_contiguous() and row.data_ptr() == first.data_ptr() + i * step
+        for i, row in enumerate(rows))
+    if neighbours:
+        return first.as_strided((len(rows), len(first)), (len(first), 1))
+    return torch.stack(list(rows))
+
+
+# The four operations that see every score. On the CPU numpy does them: its argmax is vectorised
+# and torch's is not, and without threads there is no barrier at which busy data workers, which
+# are the rule during validation, hold it up.
+
+
+def row_sums(scores: Tensor) -> Tensor:
+    """Sum of each row, shape (B,); finite only if all its scores are."""
+    if scores.device.type != 'cpu':
+        return scores.sum(1)
+    with np.errstate(over='ignore', invalid='ignore'):
+        return torch.from_numpy(scores.numpy().sum(1))
+
+
+def _add(scores: Tensor, row: Tensor, out: Tensor) -> Tensor:
+    if scores.device.type != 'cpu':
+        return torch.add(scores, row, out=out)
+    np.add(scores.numpy(), row.numpy(), out=out.numpy())
+    return out
+
+
+def _take(scores: Tensor, columns: Tensor, out: Tensor) -> Tensor:
+    if scores.device.type != 'cpu':
+        return torch.index_select(scores, 1, columns)
+    for source, target in zip(scores.numpy(), out.numpy()):
+        np.take(source, columns.numpy(), out=target, mode='clip')
+    return out
+
+
 def _first_maximum(scores: Tensor) -> Tensor:
-    """Lowest index of the maximum of each row, shape (B, 1)."""
-    if scores.device.type == 'cpu':  # ten times faster than torch's, which is not vectorised
-        return torch.from_numpy(scores.numpy().argmax(1))[:, None]
-    return scores.argmax(1, keepdim=True)
+    if scores.device.type != 'cpu':
+        return scores.argmax(1, keepdim=True)
+    return torch.from_numpy(scores.numpy().argmax(1))[:, None]
 
 
 def merge(first: Top, second: Top) -> Top:

@@ -99,6 +99,8 @@ class CZSLMetric(BaseMetric):
         Args:
             rho (Tensor): From :func:`~mmcluspro.evaluation.feasibility_scores`, shape (A, O).
         """
+        if not rho.isfinite().all():
+            raise ValueError('set_feasibility needs finite numbers, got NaN or infinity.')
         if self.feasibility is None:
             self._rho = rho.detach().cpu()
 
@@ -153,7 +155,8 @@ class CZSLMetric(BaseMetric):
         print_log(f'{title}\n{format_table(numbers, self.topk)}', logger='current')
         if num_seen in (0, len(results)):
             side = 'unseen' if num_seen else 'seen'
-            print_log(f'There are no {side} images: {side}, hm and auc are 0 by definition.',
+            print_log(f'There are no {side} images: {side}, hm and auc are 0 by definition, and '
+                      'without unseen images the standard protocol tries the bias 1000 only.',
                       logger='current', level=logging.WARNING)
         return numbers
 

@@ -1,0 +1,300 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from mmengine.evaluator import Evaluator
+from mmengine.structures import BaseDataElement
+
+from mmcluspro.datasets.space import CompositionSpace
+from mmcluspro.evaluation import CZSLMetric, calculate, feasibility_scores, reduction
+from mmcluspro.evaluation.metrics import czsl_metric
+from mmcluspro.registry import METRICS
+
+
+def make_space(num_attrs=5, num_objs=6, num_pairs=18, num_seen=11, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    flat = torch.randperm(num_attrs * num_objs, generator=generator)[:num_pairs]
+    return CompositionSpace(
+        [f'a{i}' for i in range(num_attrs)], [f'o{i}' for i in range(num_objs)],
+        torch.stack([flat // num_objs, flat % num_objs], 1), torch.arange(num_pairs) < num_seen)
+
+
+def make_scores(space, targets_of, num=41, seed=0):
+    """Scores over ``space`` and targets among the pairs of ``targets_of``."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = targets_of.pairs[torch.randint(len(targets_of), (num, ), generator=generator)]
+    targets = space.lookup(*labels.T)
+    scores = torch.randn(num, len(space), generator=generator)
+    scores[torch.arange(num), targets] += 2
+    return scores, targets, labels
+
+
+def run(metric, space, scores, labels, world='closed', batch=8):
+    metric.dataset_meta = dict(space=space.to_dict())
+    for start in range(0, len(scores), batch):
+        metric.process(None, [
+            {f'{world}_score': row, 'attr_label': attr, 'obj_label': int(obj)}
+            for row, (attr, obj) in zip(scores[start:start + batch], labels[start:start + batch])
+        ])
+    return metric.evaluate(len(scores))
+
+
+def expect(numbers, prefix='czsl'):
+    return {f'{prefix}/{name}': pytest.approx(value) for name, value in numbers.items()}
+
+
+@pytest.mark.parametrize('topk', [1, (1, 3)])
+def test_closed_world_equals_calculate(topk):
+    space = make_space()
+    scores, targets, labels = make_scores(space, space)
+    metric = METRICS.build(dict(type='mmcluspro.CZSLMetric', topk=topk))
+
+    got = run(metric, space, scores, labels)
+
+    assert got == expect(calculate(scores, targets, space.seen, space.pairs, topk))
+    assert all(type(value) is float for value in got.values())
+    assert metric.chosen == dict(bias=got['czsl/best_bias'], threshold=None)
+    assert metric.curve.auc == pytest.approx(got['czsl/auc_exact'])
+    assert metric.results == []
+
+
+@pytest.mark.parametrize('block', [1, 50, 10**6])
+@pytest.mark.parametrize('copied', [False, True], ids=['row views', 'separate rows'])
+def test_batches_and_memory_layout_do_not_matter(monkeypatch, block, copied):
+    space = make_space()
+    scores, targets, labels = make_scores(space, space)
+    want = expect(calculate(scores, targets, space.seen, space.pairs))
+
+    monkeypatch.setattr(reduction, 'BLOCK', block)
+    rows = [row.clone() for row in scores] if copied else scores
+
+    assert run(CZSLMetric(), space, rows, labels, batch=7) == want
+
+
+def test_rows_of_other_layouts():
+    space = make_space()
+    scores, targets, labels = make_scores(space, space)
+    want = expect(calculate(scores, targets, space.seen, space.pairs))
+
+    columns = scores.T.contiguous().T  # rows are strided
+    backwards = scores.flip(0).contiguous()[torch.arange(len(scores))]
+
+    assert run(CZSLMetric(), space, columns, labels) == want
+    assert run(CZSLMetric(), space, backwards, labels.flip(0)) == want
+    assert run(CZSLMetric(), space, list(scores.double()), labels) == want
+
+
+def test_nothing_of_the_size_of_the_pairs_is_kept():
+    space = make_space()
+    scores, _, labels = make_scores(space, space)
+    metric = CZSLMetric()
+    metric.dataset_meta = dict(space=space.to_dict())
+
+    metric.process(None, [dict(closed_score=row, attr_label=attr, obj_label=obj)
+                          for row, (attr, obj) in zip(scores, labels)])
+
+    assert len(metric.results) == len(scores)
+    assert {row.shape for row in metric.results} == {(5, )}
+
+
+def test_through_mmengine_evaluator():
+    space = make_space()
+    scores, targets, labels = make_scores(space, space)
+    evaluator = Evaluator(metrics=[dict(type='mmcluspro.CZSLMetric')])
+    evaluator.dataset_meta = dict(space=space.to_dict())
+
+    for row, (attr, obj) in zip(scores, labels):
+        evaluator.process([BaseDataElement(closed_score=row, attr_label=attr, obj_label=obj)])
+
+    assert evaluator.evaluate(len(scores)) == expect(
+        calculate(scores, targets, space.seen, space.pairs))
+
+
+def open_world_run(metric, seed=1):
+    closed = make_space()
+    space = closed.open_world()
+    scores, targets, labels = make_scores(space, closed, num=60)
+    generator = torch.Generator().manual_seed(seed)
+    rho = feasibility_scores(torch.randn(5, 4, generator=generator),
+                             torch.randn(6, 4, generator=generator), space.train_pairs)
+    metric.set_feasibility(rho)
+    numbers = run(metric, closed, scores, labels, 'open')
+    return numbers, rho.flatten().double(), (scores, targets, space.seen, space.pairs)
+
+
+def test_open_world_without_threshold_takes_all_pairs():
+    metric = CZSLMetric(world='open')
+
+    got, _, case = open_world_run(metric)
+
+    assert got == expect(calculate(*case), 'czsl_open')
+    assert not metric.wants_feasibility
+
+
+@pytest.mark.parametrize('threshold', [-2, 0.1])
+def test_open_world_with_a_number(threshold):
+    metric = CZSLMetric(world='open', threshold=threshold)
+    assert metric.wants_feasibility
+
+    got, rho, (scores, targets, seen, pairs) = open_world_run(metric)
+
+    filtered = scores.masked_fill(~(seen | (rho > threshold)), -1e9)
+    want = calculate(filtered, targets, seen, pairs)
+    assert got == expect(want | dict(threshold=threshold), 'czsl_open')
+    assert metric.chosen['threshold'] == threshold
+
+
+@pytest.mark.parametrize('topk', [1, (1, 2)])
+def test_search_finds_the_best_of_50_evaluations(topk):
+    metric = CZSLMetric(world='open', threshold='search', topk=topk)
+
+    got, rho, (scores, targets, seen, pairs) = open_world_run(metric)
+
+    candidates = np.linspace(rho[~seen].min(), rho[~seen].max(), 50)
+    every = [calculate(scores.masked_fill(~(seen | (rho > value)), -1e9), targets, seen, pairs,
+                       topk) for value in candidates]
+    best = int(np.argmax([numbers['auc'] for numbers in every]))
+    assert 0 < best < 49  # not trivial
+    # hm_exact and auc_exact of a filtered-out true pair: -1e9 can still win at an infinite bias.
+    want = {name: value for name, value in every[best].items() if 'exact' not in name}
+    want['threshold'] = candidates[best]
+    assert {name: got[f'czsl_open/{name}'] for name in want} == {
+        name: pytest.approx(value) for name, value in want.items()}
+    assert metric.chosen == dict(bias=got['czsl_open/best_bias'],
+                                 threshold=got['czsl_open/threshold'])
+
+    fixed, *_ = open_world_run(CZSLMetric(world='open', threshold=metric.chosen['threshold'],
+                                          topk=topk))
+    assert fixed == pytest.approx(got)
+
+
+def test_feasibility_from_word_vectors(tmp_path):
+    space = make_space()
+    words = torch.randn(11, 3, generator=torch.Generator().manual_seed(0))
+    names = [*space.attributes, *space.objects]
+    path = tmp_path / 'vectors.txt'
+    path.write_text('\n'.join(
+        f'{name} {" ".join(map(repr, row.tolist()))}' for name, row in zip(names, words)) + '\n')
+    given = CZSLMetric(world='open', threshold=0.1)
+    read = CZSLMetric(world='open', threshold=0.1, feasibility=dict(word_vectors=str(path)))
+    scores, _, labels = make_scores(space.open_world(), space)
+    given.set_feasibility(feasibility_scores(words[:5], words[5:], space.train_pairs))
+    read.set_feasibility(torch.zeros(5, 6))  # the config wins
+
+    assert not read.wants_feasibility
+    assert run(read, space, scores, labels, 'open') == run(given, space, scores, labels, 'open')
+
+
+def test_the_log_has_a_table(monkeypatch):
+    messages = []
+    monkeypatch.setattr(czsl_metric, 'print_log', lambda text, **_: messages.append(text))
+    space = make_space()
+    scores, _, labels = make_scores(space, space)
+    labels[:] = space.pairs[space.seen][0]
+
+    run(CZSLMetric(topk=(1, 3)), space, scores, labels)
+
+    lines = messages[0].splitlines()
+    assert lines[0] == 'closed world: 41 seen, 0 unseen images'
+    assert lines[1].split()[:4] == ['seen', 'unseen', 'hm', 'auc']
+    assert lines[2].startswith('top-1 ') and lines[3].startswith('top-3 ')
+    assert len({len(line) for line in lines[1:]}) == 1
+    assert 'no unseen images' in messages[1]
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (dict(world='half'), r"evaluator\.world .*'half'"),
+    (dict(threshold=0.3), r'evaluator\.threshold .* closed world, got 0\.3'),
+    (dict(world='open', threshold='val'), r"evaluator\.threshold .* got 'val'"),
+    (dict(world='open', feasibility=dict(glove=1)), r'evaluator\.feasibility .*glove'),
+    (dict(world='open', num_thresholds=0), r'evaluator\.num_thresholds .* got 0'),
+    (dict(topk=0), 'topk .* got 0'),
+])
+def test_wrong_config_fields_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CZSLMetric(**arguments)
+
+
+def test_wrong_data_is_named():
+    space = make_space()
+    scores, _, labels = make_scores(space, space)
+
+    with pytest.raises(ValueError, match=r"needs dataset_meta\['space'\]"):
+        CZSLMetric().process(None, [dict(closed_score=scores[0], attr_label=0, obj_label=0)])
+    with pytest.raises(ValueError, match="needs open_score .* got .*closed_score"):
+        metric = CZSLMetric(world='open')
+        metric.dataset_meta = dict(space=space.to_dict())
+        metric.process(None, [dict(closed_score=scores[0], attr_label=0, obj_label=0)])
+    with pytest.raises(ValueError, match=r'each of the 18 pairs, got shape \(17,\)'):
+        run(CZSLMetric(), space, scores[:, 1:], labels)
+    scores[9, 3] = torch.nan
+    with pytest.raises(ValueError, match='1 of the 18 pair scores of sample 9 '):
+        run(CZSLMetric(), space, scores, labels)
+    with pytest.raises(ValueError, match='no samples'):
+        CZSLMetric().compute_metrics([])
+
+    absent = (space._table < 0).nonzero()[0]
+    pair = rf'\(a{absent[0]}, o{absent[1]}\) of sample x\.jpg'
+    with pytest.raises(ValueError, match=f'true pair {pair} is not among the 18 pairs'):
+        metric = CZSLMetric()
+        metric.dataset_meta = dict(space=space.to_dict())
+        metric.process(None, [dict(closed_score=scores[0], attr_label=absent[0],
+                                   obj_label=absent[1], img_path='x.jpg')])
+
+
+@pytest.mark.parametrize('threshold, rho, message', [
+    ('stored', torch.zeros(5, 6), r'test_evaluator\.threshold to a number'),
+    (0.3, None, r'evaluator\.feasibility=dict\(word_vectors=path\)'),
+    ('search', torch.zeros(6, 5), r'shape \(6, 5\) for a space of 5 attributes and 6 objects'),
+])
+def test_missing_feasibility_says_what_to_do(threshold, rho, message):
+    space = make_space()
+    scores, _, labels = make_scores(space.open_world(), space)
+    metric = CZSLMetric(world='open', threshold=threshold)
+    if rho is not None:
+        metric.set_feasibility(rho)
+
+    with pytest.raises(ValueError, match=message):
+        run(metric, space, scores, labels, 'open')
+    metric.threshold, metric.results = None, []
+    assert run(metric, space, scores, labels, 'open')
+
+
+RANK_SCRIPT = """
+import json, sys, torch, torch.distributed as dist
+from mmcluspro.evaluation import CZSLMetric
+rank, case = int(sys.argv[1]), torch.load(sys.argv[2], weights_only=True)
+dist.init_process_group('gloo', init_method='file://' + sys.argv[3], rank=rank, world_size=2)
+num = len(case['scores'])
+metric = CZSLMetric(world='open', threshold='search')
+metric.dataset_meta = dict(space=case['space'])
+metric.set_feasibility(case['rho'])
+mine = [i % num for i in range(rank, num + num % 2, 2)]  # as mmengine's sampler pads
+for i in mine:
+    metric.process(None, [dict(open_score=case['scores'][i], attr_label=case['labels'][i, 0],
+                               obj_label=case['labels'][i, 1])])
+print('RESULT', json.dumps([metric.evaluate(num), metric.chosen]))
+"""
+
+
+def test_two_ranks_with_a_padded_batch_give_the_same_numbers(tmp_path):
+    closed = make_space()
+    scores, _, labels = make_scores(closed.open_world(), closed, num=15)
+    rho = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    torch.save(dict(scores=scores, labels=labels, rho=rho, space=closed.to_dict()),
+               tmp_path / 'case.pt')
+    metric = CZSLMetric(world='open', threshold='search')
+    metric.set_feasibility(rho)
+    want = [run(metric, closed, scores, labels, 'open'), metric.chosen]
+
+    ranks = [subprocess.Popen(
+        [sys.executable, '-c', RANK_SCRIPT, str(rank), tmp_path / 'case.pt', tmp_path / 'init'],
+        stdout=subprocess.PIPE, text=True) for rank in range(2)]
+
+    for process in ranks:
+        output = process.communicate(timeout=180)[0]
+        assert process.returncode == 0
+        assert json.loads(output.split('RESULT ')[1].splitlines()[0]) == want
