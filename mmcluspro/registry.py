@@ -6,6 +6,7 @@ Configs keep ``default_scope='mmpretrain'`` and write our parts as
 import re
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import signature
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
@@ -86,7 +87,7 @@ def hint(key: str, kind: str) -> str:
 
 
 def explain(error: BaseException) -> str | None:
-    """Turns mmengine's "X is not in the … registry" into a fix.
+    """Turns mmengine's errors on a wrong type or field of a config into a fix.
 
     Args:
         error (BaseException): What building from a config raised.
@@ -94,9 +95,24 @@ def explain(error: BaseException) -> str | None:
     Returns:
         str | None: What to change, or None for another kind of error.
     """
+    field = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if field:
+        return f'The config sets {field[2]!r}, a field that {field[1]} does not have.' + _fields(
+            field[1], field[2])
     found = re.search(r'(\S+) is not in the (\S+)::(\S+) registry', str(error))
     if not found:
         return None
     key, scope, kind = found.groups()
     key = key.strip('\'"').split('.')[-1]
     return f'{key!r} is not in the {kind} registry of {scope}. {hint(key, kind)}'
+
+
+def _fields(owner: str, wrong: str) -> str:
+    """Lists what a class of ours takes."""
+    for registry in _ALL.values():
+        if owner in registry.module_dict:
+            takes = list(signature(registry.module_dict[owner]).parameters)
+            close = get_close_matches(wrong, takes, n=1)
+            meant = f' Did you mean {close[0]!r}?' if close else ''
+            return f'{meant} It takes: {", ".join(takes)}.'
+    return ''

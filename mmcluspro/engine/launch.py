@@ -130,10 +130,12 @@ def run_command(main: Callable[[], None]) -> None:
     """
     try:
         main()
-    except (KeyError, ValueError, FileNotFoundError, ImportError) as error:
-        if os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
+    except (KeyError, ValueError, FileNotFoundError, ImportError, TypeError) as error:
+        text = explain(error)
+        unclear = isinstance(error, TypeError) and text is None
+        if unclear or os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
             raise
-        text = explain(error) or (error.args[0] if error.args else repr(error))
+        text = text or (error.args[0] if error.args else repr(error))
         if isinstance(error, FileNotFoundError) and error.filename:
             text = f'{error.strerror}: {error.filename}'
         print(f'\nerror: {text}\n(MMCLUSPRO_TRACEBACK=1 shows where it was raised.)',

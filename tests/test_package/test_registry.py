@@ -38,3 +38,11 @@ def test_a_forgotten_scope_is_explained():
 
 def test_other_errors_are_left_alone():
     assert explain(KeyError('a')) is None
+
+
+def test_a_wrong_field_lists_the_fields_there_are():
+    with pytest.raises(TypeError) as caught:
+        MODELS.build(dict(type='mmcluspro.PCLLoss', temprature=0.1))
+    text = explain(caught.value)
+    assert "sets 'temprature', a field that PCLLoss does not have" in text
+    assert "Did you mean 'temperature'?" in text and 'loss_weight' in text
