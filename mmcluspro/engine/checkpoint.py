@@ -94,7 +94,7 @@ def safe_load(file: Any, map_location: MapLocation = 'cpu', name: str | None = N
     name = name or str(file)
     try:
         if _torch_version() >= (2, 6):
-            pairs = [(value, key) for key, value in _allowed().items()]
+            pairs: list[Any] = [(value, key) for key, value in _allowed().items()]
             with torch.serialization.safe_globals(pairs):
                 return torch.load(file, map_location=map_location, weights_only=True)
         return torch.load(

@@ -15,7 +15,7 @@ from mmcluspro.evaluation import CZSLMetric, feasibility_scores
 from mmcluspro.registry import HOOKS
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> Any:
     """Returns the model inside DDP and its like."""
     return model.module if is_model_wrapper(model) else model
 
@@ -33,7 +33,7 @@ def needs_calibration(runner: Runner) -> bool:
 
 
 @torch.no_grad()
-def text_feasibility(text: nn.Module, space: CompositionSpace) -> Tensor:
+def text_feasibility(text: Any, space: CompositionSpace) -> Tensor:
     """Feasibility of all pairs from the text features of the primitives, (A, O)."""
     training = text.training
     text.eval()  # no dropout, and the features stay cached for the evaluation

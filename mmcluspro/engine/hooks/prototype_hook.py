@@ -8,7 +8,7 @@ import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.models.heads import ClusProHead
@@ -64,7 +64,7 @@ class PrototypeHook(Hook):
             raise ValueError(
                 f'PrototypeHook needs a ClusProHead, got {type(model.head).__name__}: take the '
                 'hook out of custom_hooks, or change model.head.')
-        banks = model.head.banks
+        banks = {branch: model.head.bank(branch) for branch in model.head.banks}
         if all(bool(bank.initialised) for bank in banks.values()):
             return
         total = len(runner.train_dataloader.dataset)
@@ -87,7 +87,7 @@ class PrototypeHook(Hook):
 
 
 @torch.no_grad()
-def extract(model: nn.Module, loader: DataLoader,
+def extract(model: Any, loader: DataLoader,
             indices: np.ndarray) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Features and labels of training images, the same on any number of ranks.
 

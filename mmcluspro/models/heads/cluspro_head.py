@@ -1,7 +1,7 @@
 """ClusPro: the three-path head with prototypes, contrast and decorrelation (Eq. 7-12)."""
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
 
+from ..clustering import PrototypeBank
 from .three_path_head import ThreePathHead
 
 BRANCHES = ('attr', 'obj')
@@ -95,6 +96,10 @@ class ClusProHead(ThreePathHead):
         self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
         self.observed: dict[str, Observation] = {}
 
+    def bank(self, branch: str) -> PrototypeBank:
+        """Returns the prototypes of a branch."""
+        return cast(PrototypeBank, self.banks[branch])
+
     def loss(self, feats: tuple[Tensor, ...], data_samples: list[DataSample],
              **kwargs: Any) -> dict[str, Tensor]:
         """The objective of Eq. 12, term by term.
@@ -112,7 +117,7 @@ class ClusProHead(ThreePathHead):
             return losses
         features = [F.normalize(f.float(), dim=1) for f in feats[-3:-1]]
         self._observe(features, self.labels(data_samples))
-        tables = [self.banks[branch].prototypes if branch in self.banks else None
+        tables = [self.bank(branch).prototypes if branch in self.banks else None
                   for branch in BRANCHES]
         if self.loss_pcl is not None:
             losses['pcl_loss'] = self.loss_pcl(features, self._rows(local=True), tables)
@@ -128,7 +133,7 @@ class ClusProHead(ThreePathHead):
         for branch, local in zip(BRANCHES, features):
             if branch in self.banks:
                 every, every_label = gather(local), gather(labels[branch])
-                rows = self.banks[branch].assign(every, every_label)
+                rows = self.bank(branch).assign(every, every_label)
                 self.observed[branch] = Observation(every, every_label, rows)
 
     def _rows(self, local: bool) -> list[Tensor | None]:
@@ -142,10 +147,10 @@ class ClusProHead(ThreePathHead):
     def update_prototypes(self) -> None:
         """Moves the prototypes to the features of the last iteration (Eq. 9)."""
         for branch, seen in self.observed.items():
-            self.banks[branch].update(seen.features, seen.labels, seen.rows)
+            self.bank(branch).update(seen.features, seen.labels, seen.rows)
         self.observed = {}
 
     def health(self) -> dict[str, float]:
         """State of the clusters for the log, for example ``attr_used``."""
-        return {f'{branch}_{name}': value for branch, bank in self.banks.items()
-                for name, value in bank.health().items()}
+        return {f'{branch}_{name}': value for branch in self.banks
+                for name, value in self.bank(branch).health().items()}
