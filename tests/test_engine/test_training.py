@@ -95,10 +95,15 @@ def test_what_validation_chose_travels_to_the_test(run, name, trained, whole, tm
     assert metrics['czsl_open/threshold'] == pytest.approx(threshold)
     assert json.loads((tmp_path / 'test' / 'test_metrics.json').read_text()) == metrics
     assert (tmp_path / 'test' / 'test_curve.png').stat().st_size > 1000
-    # The last epoch's own file was written before its validation: it knows no threshold yet.
-    early = run(tmp_path / 'early', name, load_from=str(whole / 'epoch_1.pth'))
-    early.load_or_resume()
-    assert needs_calibration(early)
+    # A file that was written before its validation knows no threshold.
+    early = safe_load(whole / 'epoch_2.pth')
+    early['meta'].pop('calibration', None)
+    torch.save(early, tmp_path / 'early.pth')
+    tester.load_checkpoint(str(tmp_path / 'early.pth'))
+    tester.test_evaluator.metrics[1].threshold = 'stored'
+    assert needs_calibration(tester)
+    with pytest.raises(ValueError, match='found no stored threshold'):
+        tester.test()
 
 
 def test_a_checkpoint_of_other_labels_is_refused(trained, whole, tmp_path):
