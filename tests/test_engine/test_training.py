@@ -140,3 +140,34 @@ def test_the_hook_saves_only_what_belongs_to_the_weights():
         checkpoint = {'meta': {}}
         hook.before_save_checkpoint(type('Runner', (), {'iter': iteration}), checkpoint)
         assert checkpoint['meta'].get('calibration') == expected
+
+
+@pytest.mark.parametrize('options', [
+    {'model.backbone.with_cp': True, 'model.head.text.with_cp': True,
+     'model.head.text.chunk_size': 16},
+    {'compile': {'backend': 'eager'}},
+], ids=['checkpointed activations', 'torch.compile'])
+def test_what_saves_memory_or_time_changes_no_loss(run, tmp_path, options):
+    losses = []
+    for i, extra in enumerate(({}, options)):
+        runner = run(tmp_path / str(i), **{
+            'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 128,
+            'train_cfg.val_interval': 2, **extra})
+        runner.train()
+        losses.append(runner.message_hub.log_scalars['train/loss'].data[0].tolist())
+    assert len(losses[0]) == 2
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+
+
+def test_gradients_accumulate(run, tmp_path):
+    runner = run(tmp_path, **{
+        'train_cfg.max_epochs': 1, 'train_dataloader.batch_size': 32,
+        'optim_wrapper.accumulative_counts': 4, 'train_cfg.val_interval': 2})
+    before = {key: value.clone() for key, value in runner.model.state_dict().items()}
+    steps = []
+    runner.register_hook(type('Count', (Hook, ), {
+        'after_train_iter': lambda self, runner, **kwargs: steps.append(
+            any(not value.equal(before[key]) for key, value in runner.model.state_dict().items()
+                if 'contexts' in key))})())
+    runner.train()
+    assert steps == [False, False, False, True]
