@@ -80,7 +80,7 @@ def test_rows_of_other_layouts():
     want = expect(calculate(scores, targets, space.seen, space.pairs))
 
     columns = scores.T.contiguous().T  # rows are strided
-    backwards = scores.flip(0).contiguous()[torch.arange(len(scores))]
+    backwards = list(scores)[::-1]  # rows of one tensor, but not neighbours
 
     assert run(CZSLMetric(), space, columns, labels) == want
     assert run(CZSLMetric(), space, backwards, labels.flip(0)) == want

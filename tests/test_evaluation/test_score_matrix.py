@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcluspro.evaluation import CZSLMetric, calculate, reduction
+from mmcluspro.evaluation import CZSLMetric, calculate, reduction, standard_curve
 
 FAR = 1e6  # beyond any score here: stands for an infinite bias
 
@@ -152,6 +152,18 @@ def test_equals_the_published_evaluators_in_single_precision():
         100 * float(torch.trapezoid(curve_seen, curve_unseen)), abs=1e-4)
     assert got['seen'] == pytest.approx(100 * float(curve_seen.max()), abs=1e-4)
     assert got['unseen'] == pytest.approx(100 * float(curve_unseen.max()), abs=1e-4)
+
+
+@pytest.mark.parametrize('right, step', [(0, 1), (1, 1), (19, 1), (20, 1), (39, 1), (40, 2),
+                                         (399, 19), (400, 20)])
+def test_the_standard_protocol_takes_every_nth_bias(right, step):
+    wrong = 5
+    margin = np.append(np.linspace(0, 1, right), np.full(wrong, np.inf))
+
+    curve = standard_curve(margin, margin, np.zeros(right + wrong, bool))
+
+    assert curve.bias.tolist() == pytest.approx(
+        [*(margin[i] - 1e-4 for i in range(0, right, step)), 1000])
 
 
 def test_a_bias_of_1000_is_not_infinite():
