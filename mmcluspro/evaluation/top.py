@@ -74,23 +74,27 @@ def as_matrix(rows: Sequence[Tensor]) -> Tensor:
 # are the rule during validation, hold it up.
 
 
+def _on_cpu(scores: Tensor) -> bool:
+    return scores.device.type == 'cpu'
+
+
 def row_sums(scores: Tensor) -> Tensor:
     """Sum of each row, shape (B,); finite only if all its scores are."""
-    if scores.device.type != 'cpu':
+    if not _on_cpu(scores):
         return scores.sum(1)
     with np.errstate(over='ignore', invalid='ignore'):
         return torch.from_numpy(scores.numpy().sum(1))
 
 
 def _add(scores: Tensor, row: Tensor, out: Tensor) -> Tensor:
-    if scores.device.type != 'cpu':
+    if not _on_cpu(scores):
         return torch.add(scores, row, out=out)
     np.add(scores.numpy(), row.numpy(), out=out.numpy())
     return out
 
 
 def _take(scores: Tensor, columns: Tensor, out: Tensor) -> Tensor:
-    if scores.device.type != 'cpu':
+    if not _on_cpu(scores):
         return torch.index_select(scores, 1, columns)
     for source, target in zip(scores.numpy(), out.numpy()):
         np.take(source, columns.numpy(), out=target, mode='clip')
@@ -98,7 +102,7 @@ def _take(scores: Tensor, columns: Tensor, out: Tensor) -> Tensor:
 
 
 def _first_maximum(scores: Tensor) -> Tensor:
-    if scores.device.type != 'cpu':
+    if not _on_cpu(scores):
         return scores.argmax(1, keepdim=True)
     return torch.from_numpy(scores.numpy().argmax(1))[:, None]
 

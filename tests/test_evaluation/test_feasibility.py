@@ -9,6 +9,7 @@ from mmcluspro.evaluation import (
     reduce_scores,
     standard_metrics,
     threshold_candidates,
+    top,
 )
 
 
@@ -69,7 +70,10 @@ def open_world_case(num=80, num_pairs=60, integers=True):
 
 @pytest.mark.parametrize('integers', [False, True], ids=['random', 'tied'])
 @pytest.mark.parametrize('topk', [(1, ), (1, 3)])
-def test_one_pass_equals_50_evaluations(topk, integers):
+@pytest.mark.parametrize('accelerator', [False, True])
+def test_one_pass_equals_50_evaluations(monkeypatch, topk, integers, accelerator):
+    if accelerator:  # the branch for other devices gives the same on the CPU
+        monkeypatch.setattr(top, '_on_cpu', lambda scores: False)
     scores, targets, seen, rho, pairs = open_world_case(integers=integers)
     thresholds = threshold_candidates(rho, seen)
     assert len(thresholds) == 50

@@ -101,8 +101,7 @@ class CZSLMetric(BaseMetric):
         """
         if not rho.isfinite().all():
             raise ValueError('set_feasibility needs finite numbers, got NaN or infinity.')
-        if self.feasibility is None:
-            self._rho = rho.detach().cpu()
+        self._rho = rho.detach().cpu()
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Reduces one batch; ``results`` gets one short array a sample.
