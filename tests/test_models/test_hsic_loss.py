@@ -217,9 +217,9 @@ def test_float32_under_autocast():
 
 
 @pytest.mark.parametrize('kwargs, message', [
-    (dict(estimator='exact'), r"loss_hsic\.estimator .* got 'exact'"),
-    (dict(sigma=0.0), r'loss_hsic\.sigma .* got 0\.0'),
-    (dict(loss_weight=-1.0), r'loss_hsic\.loss_weight .* got -1\.0'),
+    (dict(estimator='exact'), r"loss_pdl\.estimator .* got 'exact'"),
+    (dict(sigma=0.0), r'loss_pdl\.sigma .* got 0\.0'),
+    (dict(loss_weight=-1.0), r'loss_pdl\.loss_weight .* got -1\.0'),
 ])
 def test_a_wrong_field_is_named_with_its_value(kwargs, message):
     with pytest.raises(ValueError, match=message):

@@ -50,11 +50,10 @@ class CosineAssigner:
                  context: Tensor | None = None, context_labels: Tensor | None = None) -> Tensor:
         """Rows of ``prototypes``, shape (N,); see :func:`nearest_prototype`. Ignores context."""
         with torch.autocast(features.device.type, enabled=False):
-            features, prototypes = unit(features.float()), unit(prototypes.float())
-            nearest = nearest_prototype(features, labels, prototypes, offsets)
-            similarity = (features * prototypes[nearest]).sum(dim=1)
+            cosine, rows = own_cosines(unit(features.float()), labels, prototypes, offsets)
+        best, column = cosine.max(dim=1, keepdim=True)
         # Rounding must not leave an opposite feature below the default of -1.
-        return nearest.masked_fill(similarity < self.min_similarity - 1e-5, -1)
+        return rows.gather(1, column).masked_fill(best < self.min_similarity - 1e-5, -1)[:, 0]
 
 
 @MODELS.register_module()

@@ -86,7 +86,6 @@ def local_aware_assign(features: Tensor,
     check_labels(labels, len(features), len(offsets) - 1)
     dtype = torch.promote_types(features.dtype, torch.float32)
     with torch.autocast(features.device.type, enabled=False):
-        prototypes = unit(prototypes.detach().to(dtype))
         batch = unit(features.detach().to(dtype))
         everything, all_labels = batch, labels
         if context is not None and context_labels is not None:
@@ -133,7 +132,8 @@ def _solve(everything: Tensor, all_labels: Tensor, wanted: Tensor, num_rows: int
         row_mask = row_mask.expand(-1, len(everything))
         slot = member.nonzero()[:num_rows, 0]
     rows, col_mask = own_columns(groups.classes, offsets)
-    logits = block @ prototypes[rows].transpose(1, 2) / temperature
+    table = unit(prototypes[rows].detach().to(block.dtype))
+    logits = block @ table.transpose(1, 2) / temperature
     log_q = logits.masked_fill(~col_mask[:, None], -torch.inf).log_softmax(dim=2)
     similarity = block @ block.transpose(1, 2)
     # The arrays are small from here on, and the last steps gain less than float32 resolves.

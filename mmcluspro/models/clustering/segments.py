@@ -72,7 +72,7 @@ def own_columns(classes: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
         class's last row, and the mask of real ones, shape (B, K).
     """
     sizes = offsets.diff()[classes]
-    column = torch.arange(int(sizes.max()) if len(sizes) else 1, device=offsets.device)
+    column = torch.arange(int(sizes.max()), device=offsets.device)
     mask = column < sizes[:, None]
     return offsets[classes, None] + torch.minimum(column, sizes[:, None] - 1), mask
 
@@ -91,17 +91,22 @@ def own_cosines(features: Tensor, labels: Tensor, prototypes: Tensor,
     Args:
         features (Tensor): Unit-norm features, shape (N, D).
         labels (Tensor): Class of each feature in [0, C), shape (N,).
-        prototypes (Tensor): Unit-norm prototypes, shape (P, D).
+        prototypes (Tensor): Prototypes of any norm, shape (P, D).
         offsets (Tensor): Where each class begins, shape (C + 1,).
 
     Returns:
         tuple[Tensor, Tensor]: Cosines, -inf beyond a class's K, and the rows of
         ``prototypes`` they belong to, both of shape (N, max K).
     """
-    rows, mask = own_columns(labels, offsets)
-    cosine = (prototypes[rows] @ features[:, :, None])[:, :, 0]
+    if not len(labels):
+        return features.new_zeros(0, 1), labels.new_zeros(0, 1)
+    groups = ClassBlocks.group(labels)
+    # Only the classes of the batch: a table of thousands of rows costs more than the rest.
+    rows, mask = own_columns(groups.classes, offsets)
+    table = unit(prototypes[rows].to(features.dtype))
+    cosine = groups.unpad(groups.pad(features) @ table.transpose(1, 2))
     # -inf, not a large negative: a cosine of -1 must still win inside its class.
-    return cosine.masked_fill(~mask, -torch.inf), rows
+    return cosine.masked_fill(~mask[groups.block], -torch.inf), rows[groups.block]
 
 
 def make_offsets(num_prototypes: int | Tensor, total: int, device: torch.device) -> Tensor:

@@ -118,12 +118,12 @@ class HSICLoss(nn.Module):
                  loss_weight: float = 0.5) -> None:
         super().__init__()
         if estimator not in SMALLEST:
-            raise ValueError("loss_hsic.estimator must be 'biased' or 'unbiased', "
+            raise ValueError("loss_pdl.estimator must be 'biased' or 'unbiased', "
                              f'got {estimator!r}.')
         if sigma is not None and not sigma > 0:
-            raise ValueError(f'loss_hsic.sigma must be positive or None, got {sigma}.')
+            raise ValueError(f'loss_pdl.sigma must be positive or None, got {sigma}.')
         if loss_weight < 0:
-            raise ValueError(f'loss_hsic.loss_weight must be at least 0, got {loss_weight}.')
+            raise ValueError(f'loss_pdl.loss_weight must be at least 0, got {loss_weight}.')
         self.estimator: Estimator = estimator
         self.normalized = normalized
         self.sigma = sigma
