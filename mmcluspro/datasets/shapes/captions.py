@@ -24,8 +24,8 @@ ATTRIBUTE = ('something {a}', 'a photo of {a} object', 'a {a} thing', 'a photo o
 NEITHER = ('a picture', 'a photo', 'untitled', 'a drawing of a thing', 'for sale', 'my photo')
 
 # Most pictures of the web show their subject large, upright and in its common form.
-STUDIO = Look(clutter=1, noise=6.0, contrast=50.0, turn=12.0, scales=(0.72, 0.9), tint=12.0,
-              haze=0.1, first_mode=0.8, veil=0.05)
+STUDIO = Look(clutter=1, noise=4.0, turn=6.0, scales=(0.78, 0.9), tint=10.0, haze=0.0,
+              first_mode=0.8, veil=0.0, saturation=0.25)
 WILD = Look(first_mode=0.8)
 STUDIO_SHARE = 0.6
 

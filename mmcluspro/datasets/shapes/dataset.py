@@ -59,8 +59,9 @@ class ShapesCZSL(CZSLDataset):
             phase=phase, pipeline=pipeline, **kwargs)
 
     @classmethod
-    def make_space(cls, phase: str = 'train', version: str = 'shapes-v1', seed: int = 0,
-                   data_root: str = '') -> CompositionSpace:
+    def make_space(  # type: ignore[override]
+            cls, phase: str = 'train', version: str = 'shapes-v1', seed: int = 0,
+            data_root: str = '') -> CompositionSpace:
         """The space of a phase; ``seed`` and ``data_root`` change nothing in it."""
         get_version(version)
         return CompositionSpace.from_lists(phase_lists(version), phase)

@@ -91,7 +91,7 @@ def broken(scene: Scene, mode: int) -> None:
         rim = np.flatnonzero((scene.d < 0) & (scene.d > -2.5))
         for _ in range(2 if len(rim) else 0):
             # Bites start on the object's own rim, so that thin shapes lose a piece too.
-            spot = int(draws.choice(rim))
+            spot = int(rim[draws.integer(0, len(rim))])
             away = np.sqrt((scene.x - spot % size - 0.5)**2 + (scene.y - spot // size - 0.5)**2)
             jag = (value_noise(draws, scene.x, scene.y, 2.0) - 0.5) * 3
             scene.d = np.maximum(scene.d, 0.33 * scene.scale + jag - away)

@@ -11,6 +11,8 @@ from .colors import Color, any_color, clamp, jitter, luminance, mix
 from .draws import Array, Draws, rotation, triangle_wave, value_noise
 from .geometry import Shape, box, disc, line
 
+GREY: Color = (150.0, 150.0, 150.0)
+
 
 @dataclass(frozen=True)
 class Look:
@@ -26,17 +28,19 @@ class Look:
         haze (float): Largest share of background colour mixed into the object.
         first_mode (float): Probability of mode 0 of attributes and objects.
         veil (float): Probability that a mark lies over the object.
+        saturation (float): Largest share of pure colour in the background.
     """
 
-    clutter: int = 5
-    noise: float = 12.0
-    contrast: float = 40.0
-    turn: float = 35.0
-    scales: tuple[float, float] = (0.55, 0.8)
-    tint: float = 22.0
-    haze: float = 0.25
+    clutter: int = 3
+    noise: float = 8.0
+    contrast: float = 60.0
+    turn: float = 12.0
+    scales: tuple[float, float] = (0.72, 0.88)
+    tint: float = 20.0
+    haze: float = 0.15
     first_mode: float = 0.5
-    veil: float = 0.3
+    veil: float = 0.15
+    saturation: float = 0.35
 
 
 class Style:
@@ -69,7 +73,7 @@ class Scene:
         self.angle = draws.uniform(-look.turn, look.turn)
         self.flip = draws.choice((-1.0, 1.0))
         self.stretch = [draws.uniform(0.88, 1.12) for _ in range(2)]
-        self.back_color = mix(any_color(draws), (150.0, 150.0, 150.0), draws.uniform(0.3, 0.8))
+        self.back_color = mix(GREY, any_color(draws), draws.uniform(0, look.saturation))
         self.back = background(self)
         self.color: Color = (128.0, 128.0, 128.0)
         self.d = self.alpha = np.zeros((size, size))

@@ -51,11 +51,12 @@ class Version:
 
 VERSIONS: dict[str, Version] = {
     'shapes-easy-v1': Version('shapes-v1', look=Look(
-        clutter=1, noise=6, contrast=60, turn=15, tint=10, haze=0.1, veil=0)),
+        clutter=0, noise=4, contrast=80, turn=5, scales=(0.8, 0.88), tint=8, haze=0, veil=0,
+        saturation=0.2)),
     'shapes-v1': Version('shapes-v1'),
     'shapes-hard-v1': Version('shapes-v1', look=Look(
-        clutter=9, noise=25, contrast=15, turn=90, scales=(0.4, 0.75), tint=40, haze=0.5,
-        veil=0.7)),
+        clutter=5, noise=12, contrast=40, turn=35, scales=(0.55, 0.8), tint=22, haze=0.25,
+        veil=0.3, saturation=0.7)),
     'shapes-large-v1': Version(
         'shapes-large-v1', tuple(ATTRIBUTES), tuple(OBJECTS), 1400,
         train=(0.30, 0.25, 0.20, 0.13, 0.12), val=(2, 2), test=(2, 2), eval_seen=0.34),
