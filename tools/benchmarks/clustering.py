@@ -8,7 +8,7 @@
 Features are drawn around K modes per class; classes follow 1/sqrt(rank). A queue fills the classes
 of MIT-States and C-GQA, which otherwise have too few features in a batch to be solved at all.
 
-Usage: python tools/benchmarks/clustering.py [--threads 1] [--only loop|kappa|step] [--step-batch 16]
+Usage: python tools/benchmarks/clustering.py [--threads 1] [--only loop|kappa|step]
 """
 import argparse
 import time
