@@ -11,7 +11,7 @@ from torch import Tensor
 from .feasibility import PairGroups
 from .top import Top, accumulate, as_matrix, merge, row_sums, top_of_groups
 
-BLOCK = 2**20  # scores looked at together: small enough for the cache, large enough to vectorise
+BLOCK = 2**21  # scores looked at together: small enough for the cache, large enough to vectorise
 
 
 class Margins(NamedTuple):
