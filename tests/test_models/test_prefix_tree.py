@@ -16,21 +16,20 @@ def test_attention_over_parts_is_attention_over_the_joint_keys(num, shared, priv
                                                               seed):
     torch.manual_seed(seed)
     heads, dim = 2, 3
-    make = lambda n, length: Keys(torch.randn(n, length, heads, dim),
-                                  torch.randn(n, length, heads, dim))
+    make = lambda n, length: Keys(torch.randn(heads, n, length, dim),
+                                  torch.randn(heads, n, length, dim))
     segments = [make(1, shared), make(num, private), make(num, own)]
     num_query = max(own - skip, 1)
-    query = torch.randn(num, num_query, heads, dim)
+    query = torch.randn(heads, num, num_query, dim)
 
     got = attend(query, segments)
 
-    key, value = (torch.cat([part.expand(num, -1, -1, -1) for part in parts], dim=1)
+    key, value = (torch.cat([part.expand(-1, num, -1, -1) for part in parts], dim=2)
                   for parts in zip(*segments))
-    total = key.shape[1]
+    total = key.shape[2]
     seen = torch.ones(num_query, total, dtype=torch.bool).tril(total - num_query)
-    wanted = scaled_dot_product_attention(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), attn_mask=seen)
-    torch.testing.assert_close(got, wanted.transpose(1, 2).flatten(2), atol=1e-5, rtol=1e-5)
+    wanted = scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    torch.testing.assert_close(got, wanted.permute(1, 2, 0, 3).flatten(2), atol=1e-5, rtol=1e-5)
 
 
 @pytest.fixture(scope='module')

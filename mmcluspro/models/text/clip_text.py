@@ -2,6 +2,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class CLIPText(TextEncoder):
         prompt (dict): Config of the prompts. Defaults to ``dict(type='mmcluspro.SoftPrompt')``.
         chunk_size (int): Number of prompts that run together. Defaults to 1024.
         with_cp (bool): Whether to forget the activations of a chunk and compute them again in
-            backward: a third more time, memory of one chunk. Defaults to False.
+            backward: half as much time again, memory of one chunk. Defaults to False.
         prefix_tree (bool): Whether to run shared prefixes once. Towers where this is not exact
             take whole sequences by themselves. Defaults to True.
         readable (dict | callable | str | None): Overrides of the readable names, see
@@ -78,16 +79,10 @@ class CLIPText(TextEncoder):
 
     def embed(self, path: str, parts: PromptParts, pairs: Tensor | None) -> Tensor:
         encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
-        names = {'attribute': parts.attributes, 'object': parts.objects}
-        if path == 'composition' and pairs is not None:
-            nodes, leaves = parts.attributes, parts.objects
-            plan = self._plans.get(pairs, lambda: self._plan(pairs))
-        else:
-            nodes, leaves = None, names[path]
-            table = self.prompt.attributes if path == 'attribute' else self.prompt.objects
-            plan = plan_names(table.lengths, leaves.device)
-        return encode_prompts(encoder, plan, parts.contexts[path], nodes, leaves,
-                              self.chunk_size, self.with_cp)
+        nodes = parts.attributes if path == 'composition' else None
+        leaves = parts.attributes if path == 'attribute' else parts.objects
+        return encode_prompts(encoder, self._plan(path, pairs), parts.contexts[path], nodes,
+                              leaves, self.chunk_size, self.with_cp)
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Adds names that were not trained, behind those there are.
@@ -116,7 +111,15 @@ class CLIPText(TextEncoder):
         super().forget()
         self._plans.clear()
 
-    def _plan(self, pairs: Tensor) -> PromptPlan:
-        self._check_range(pairs)
-        return plan_pairs(pairs.to(self.logit_scale.device), self.prompt.attributes.lengths,
-                          self.prompt.objects.lengths)
+    @torch.compiler.disable  # lengths and indices of the prompts, no maths
+    def _plan(self, path: str, pairs: Tensor | None) -> PromptPlan:
+        device = self.logit_scale.device
+        attributes, objects = self.prompt.attributes.lengths, self.prompt.objects.lengths
+        if path != 'composition' or pairs is None:
+            return plan_names(attributes if path == 'attribute' else objects, device)
+
+        def compute() -> PromptPlan:
+            self._check_range(pairs)
+            return plan_pairs(pairs.to(device), attributes, objects)
+
+        return self._plans.get(pairs, compute)

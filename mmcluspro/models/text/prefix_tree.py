@@ -17,7 +17,7 @@ class Keys(NamedTuple):
     """What the tokens of N segments show to those after them in one layer.
 
     Attributes:
-        key (Tensor): Shape (N, L, heads, width / heads).
+        key (Tensor): Shape (heads, N, L, width / heads).
         value (Tensor): The same shape.
     """
     key: Tensor
@@ -39,7 +39,7 @@ class Ancestor(NamedTuple):
         keys = self.layers[layer]
         if self.row is None:
             return keys
-        return Keys(keys.key.index_select(0, self.row), keys.value.index_select(0, self.row))
+        return Keys(keys.key.index_select(1, self.row), keys.value.index_select(1, self.row))
 
 
 def grow(blocks: Sequence[Any], tokens: Tensor, ancestors: Sequence[Ancestor] = ()) -> list[Keys]:
@@ -77,7 +77,7 @@ def read_last(blocks: Sequence[Any], tokens: Tensor, ancestors: Sequence[Ancesto
     for layer, block in enumerate(blocks):
         query, own = _project(block, tokens)
         if layer + 1 == len(blocks):
-            tokens, query = tokens[:, -1:], query[:, -1:]
+            tokens, query = tokens[:, -1:], query[:, :, -1:]
         before = [ancestor.at(layer) for ancestor in ancestors]
         tokens = _advance(block, tokens, query, [*before, own])
     return tokens[:, -1]
@@ -86,38 +86,48 @@ def read_last(blocks: Sequence[Any], tokens: Tensor, ancestors: Sequence[Ancesto
 def attend(query: Tensor, segments: Sequence[Keys]) -> Tensor:
     """Causal attention over keys that are partly shared.
 
-    Softmax runs over all segments together, but their keys are never joined: copies of the shared
-    ones for each of N queries would be most of what a training step has to remember.
+    Softmax runs over all keys together, but the shared ones are never joined with the others:
+    their copies for each of N queries would be most of what a training step has to remember.
 
     Args:
-        query (Tensor): Of the last tokens of the last segment, shape (N, Q, heads, d).
-        segments (Sequence[Keys]): In order; one row is shared by all queries, the last segment
-            is the queries' own.
+        query (Tensor): Of the last tokens of the last segment, shape (heads, N, Q, d).
+        segments (Sequence[Keys]): In order; those with one row are shared by all queries, the
+            last is the queries' own.
 
     Returns:
         Tensor: Shape (N, Q, heads * d).
     """
-    query = query * query.shape[-1]**-0.5
-    logits = [torch.einsum('nqhd,thd->nqht', query, key[0]) if len(key) == 1
-              else torch.einsum('nqhd,nthd->nqht', query, key) for key, _ in segments]
-    num_query, num_own = query.shape[1], logits[-1].shape[-1]
+    shared = [keys for keys in segments[:-1] if keys.key.shape[1] == 1]
+    private = [keys for keys in segments[:-1] if keys.key.shape[1] > 1] + [segments[-1]]
+    key, value = (torch.cat(parts, dim=2) for parts in zip(*private))
+    logits = query @ key.transpose(2, 3)
+    num_query, num_own = query.shape[2], segments[-1].key.shape[2]
     if num_query > 1:
-        future = torch.ones(num_query, num_own, dtype=torch.bool, device=query.device)
-        future = future.triu(num_own - num_query + 1)
-        logits[-1] = logits[-1].masked_fill(future[:, None], -torch.inf)
-    weights = torch.cat(logits, dim=-1).softmax(dim=-1)
-    parts = weights.split([part.shape[-1] for part in logits], dim=-1)
-    read = [torch.einsum('nqht,thd->nqhd', part, value[0]) if len(value) == 1
-            else torch.einsum('nqht,nthd->nqhd', part, value)
-            for part, (_, value) in zip(parts, segments)]
-    return sum(read[1:], read[0]).flatten(2)
+        hidden = torch.ones(num_query, num_own, dtype=torch.bool, device=query.device)
+        hidden = F.pad(hidden.triu(num_own - num_query + 1), (key.shape[2] - num_own, 0))
+        logits = logits.masked_fill(hidden, -torch.inf)
+    logits = torch.cat([logits, *(_product(query, keys.key.transpose(2, 3)) for keys in shared)],
+                       dim=3)
+    weights = (logits * query.shape[3]**-0.5).softmax(dim=3)
+    own, *others = weights.split([key.shape[2], *(keys.key.shape[2] for keys in shared)], dim=3)
+    read = own @ value
+    for part, keys in zip(others, shared):
+        read = read + _product(part, keys.value)
+    return read.permute(1, 2, 0, 3).flatten(2)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """(heads, N, Q, a) @ (heads, 1, a, b) without N copies of the right one."""
+    return (left.flatten(1, 2) @ right[:, 0]).unflatten(1, left.shape[1:3])
 
 
 def _project(block: Any, tokens: Tensor) -> tuple[Tensor, Keys]:
     attention: nn.MultiheadAttention = block.attn
     joint = F.linear(block.ln_1(tokens), attention.in_proj_weight, attention.in_proj_bias)
-    query, key, value = joint.unflatten(-1, (3, attention.num_heads, -1)).unbind(-3)
-    return query, Keys(key, value)
+    joint = joint.unflatten(-1, (3, attention.num_heads, -1))
+    query, key, value = joint.permute(2, 3, 0, 1, 4)
+    # A copy, so that not all of ``joint`` is kept for backward: keys are copied when joined.
+    return query.contiguous(), Keys(key, value)
 
 
 def _advance(block: Any, tokens: Tensor, query: Tensor, segments: Sequence[Keys]) -> Tensor:

@@ -90,6 +90,10 @@ class TextEncoder(nn.Module):
         if self.training or torch.is_grad_enabled():
             parts = self.parts()
             return [self._encode(path, parts, pairs) for path in paths]
+        return self._kept(paths, pairs)
+
+    @torch.compiler.disable  # versions and identities mean nothing inside a traced graph
+    def _kept(self, paths: Sequence[str], pairs: Tensor | None) -> list[Tensor]:
         self.cache.validate(self)
         return [self._cached(path, pairs) for path in paths]
 
