@@ -225,6 +225,10 @@ def test_never_nan(break_it, epsilon, temperature):
     assert got.plan.isfinite().all()
     torch.testing.assert_close(got.plan.sum(dim=1), torch.ones(40), atol=1e-4, rtol=0)
     assert got.report.objective.isfinite().all()
+    if break_it == 'huge':
+        whole = local_aware_assign(features / 3e38, labels, prototypes, num, epsilon=epsilon,
+                                   temperature=temperature)
+        assert torch.equal(got.rows, whole.rows) and len(got.rows.unique()) > 5
     offsets = torch.tensor([0, 5, 8, 9])
     assert ((got.rows >= offsets[labels]) & (got.rows < offsets[labels + 1])).all()
 
