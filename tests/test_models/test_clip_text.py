@@ -342,6 +342,26 @@ def test_copies_and_saved_states_give_the_same_features(build):
             assert torch.equal(his, theirs)
 
 
+def test_trains_after_serving_in_inference_mode(build):
+    text, model = build()
+    with torch.inference_mode():
+        text.eval()(PAIRS)
+        text.train()(PAIRS)
+
+    assert_same(text, model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('training', [True, False])
+def test_compiled(build, training):
+    text, _ = build()
+    text.train(training)
+    with torch.set_grad_enabled(training):
+        compiled = torch.compile(text, backend='eager')
+        assert all(map(torch.equal, compiled(PAIRS), text(PAIRS)))
+        assert all(map(torch.equal, compiled(PAIRS), text(PAIRS)))
+
+
 def test_compact_checkpoints_hold_the_prompts_only(build):
     text, _ = build()
     parent = torch.nn.ModuleDict(dict(text=text))

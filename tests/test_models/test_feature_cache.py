@@ -38,14 +38,10 @@ def text():
     return Counter().eval()
 
 
-def fresh(text):
-    """Features without a cache: gradients on."""
-    with torch.enable_grad():
-        return [part.detach() for part in text(PAIRS)]
-
-
 def assert_fresh(text):
-    for mine, theirs in zip(text(PAIRS), fresh(text)):
+    kept = [part.clone() for part in text(PAIRS)]
+    text.forget()
+    for mine, theirs in zip(kept, text(PAIRS)):
         assert torch.equal(mine, theirs)
 
 
@@ -60,14 +56,30 @@ def test_runs_once_in_evaluation(text):
     assert_fresh(text)
 
 
-def test_runs_anew_in_training_and_with_gradients(text):
+@pytest.mark.parametrize('training', [True, False])
+def test_runs_anew_where_gradients_are_needed(text, training):
+    text.train(training)
     text(PAIRS), text(PAIRS)
     assert text.runs == 6
-    text.train()
-    with torch.no_grad():
-        text(PAIRS), text(PAIRS)
-    assert text.runs == 12
     assert not text.cache.names
+
+
+@torch.no_grad()
+def test_runs_anew_where_dropout_is_drawn(text):
+    text.dropout = nn.Dropout(0.5)
+    text.train()
+    text(PAIRS), text(PAIRS)
+    assert text.runs == 6
+    text.eval()
+    text(PAIRS), text(PAIRS)
+    assert text.runs == 9
+
+
+def test_runs_once_in_training_when_nothing_learns(text):
+    text.requires_grad_(False).train()
+    text.logit_scale.requires_grad_(True)
+    text(PAIRS), text(PAIRS)
+    assert text.runs == 3
 
 
 def sgd_step(text):

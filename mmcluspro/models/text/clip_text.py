@@ -112,6 +112,7 @@ class CLIPText(TextEncoder):
         self._plans.clear()
 
     @torch.compiler.disable  # lengths and indices of the prompts, no maths
+    @torch.inference_mode(False)  # training may use a plan that was made in serving
     def _plan(self, path: str, pairs: Tensor | None) -> PromptPlan:
         device = self.logit_scale.device
         attributes, objects = self.prompt.attributes.lengths, self.prompt.objects.lengths

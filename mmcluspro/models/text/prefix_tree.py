@@ -101,15 +101,14 @@ def attend(query: Tensor, segments: Sequence[Keys]) -> Tensor:
     private = [keys for keys in segments[:-1] if keys.key.shape[1] > 1] + [segments[-1]]
     key, value = (torch.cat(parts, dim=2) for parts in zip(*private))
     logits = query @ key.transpose(2, 3)
-    num_query, num_own = query.shape[2], segments[-1].key.shape[2]
+    num_query, num_keys = logits.shape[2:]
     if num_query > 1:
-        hidden = torch.ones(num_query, num_own, dtype=torch.bool, device=query.device)
-        hidden = F.pad(hidden.triu(num_own - num_query + 1), (key.shape[2] - num_own, 0))
-        logits = logits.masked_fill(hidden, -torch.inf)
+        future = torch.ones(num_query, num_keys, dtype=torch.bool, device=query.device)
+        logits = logits.masked_fill(future.triu(num_keys - num_query + 1), -torch.inf)
     logits = torch.cat([logits, *(_product(query, keys.key.transpose(2, 3)) for keys in shared)],
                        dim=3)
     weights = (logits * query.shape[3]**-0.5).softmax(dim=3)
-    own, *others = weights.split([key.shape[2], *(keys.key.shape[2] for keys in shared)], dim=3)
+    own, *others = weights.split([num_keys, *(keys.key.shape[2] for keys in shared)], dim=3)
     read = own @ value
     for part, keys in zip(others, shared):
         read = read + _product(part, keys.value)

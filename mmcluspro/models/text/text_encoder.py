@@ -15,8 +15,9 @@ from .feature_cache import FeatureCache
 class TextEncoder(nn.Module):
     """Base of the text sides. A child gives ``parts`` and ``embed``.
 
-    In training, or with gradients on, features are computed anew. In evaluation they are computed
-    once, in float32, and kept until a parameter changes.
+    Where features need gradients or dropout they are computed anew. Where not (in evaluation, in
+    serving, and in training when nothing here learns) they are computed once, in float32, and kept
+    until a parameter changes.
 
     Args:
         attributes (Sequence[str]): Raw names.
@@ -87,10 +88,19 @@ class TextEncoder(nn.Module):
     def _features(self, paths: Sequence[str], pairs: Tensor | None) -> list[Tensor]:
         if pairs is not None:
             _check_pairs(pairs)
-        if self.training or torch.is_grad_enabled():
-            parts = self.parts()
-            return [self._encode(path, parts, pairs) for path in paths]
-        return self._kept(paths, pairs)
+        if self._is_constant():
+            return self._kept(paths, pairs)
+        parts = self.parts()
+        return [self._encode(path, parts, pairs) for path in paths]
+
+    def _is_constant(self) -> bool:
+        """Whether features need no gradients and draw nothing at random."""
+        drops = self.training and any(
+            isinstance(module, nn.Dropout) and module.p > 0 for module in self.modules())
+        learns = torch.is_grad_enabled() and any(
+            parameter.requires_grad for name, parameter in self.named_parameters()
+            if name != 'logit_scale')
+        return not drops and not learns
 
     @torch.compiler.disable  # versions and identities mean nothing inside a traced graph
     def _kept(self, paths: Sequence[str], pairs: Tensor | None) -> list[Tensor]:
