@@ -34,6 +34,7 @@ def main() -> None:
     args = parse_args()
     cfg = load_config(args, ('val', 'test'), persistent_workers=False)
     cfg.load_from = args.checkpoint
+    cfg.default_hooks.checkpoint = None  # nothing is saved, also when validation runs first
     if args.amp:
         cfg.test_cfg.fp16 = True
     if args.show or args.show_dir is not None:
