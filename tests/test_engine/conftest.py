@@ -27,8 +27,8 @@ def small_config(work_dir, name='baseline_shapes.py', **options):
     cfg.merge_from_dict({
         'train_cfg.max_epochs': 2,
         'train_dataloader.dataset.indices': 128,
-        'val_dataloader.dataset.indices': 64,
-        'test_dataloader.dataset.indices': 64,
+        'val_dataloader.dataset.indices': list(range(0, 510, 8)),
+        'test_dataloader.dataset.indices': list(range(0, 1020, 16)),
         'default_hooks.logger.interval': 1,
         'default_hooks.checkpoint.max_keep_ckpts': 5,
         'work_dir': str(work_dir),
@@ -41,7 +41,7 @@ def small_config(work_dir, name='baseline_shapes.py', **options):
     return cfg
 
 
-@pytest.fixture
+@pytest.fixture(scope='session')
 def run():
     """Builds a runner from :func:`small_config`; the generators start from zero."""
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from conftest import STILL, small_config  # noqa: E402
+from conftest import STILL, small_config
 
-from mmcluspro.engine.launch import build_runner  # noqa: E402
+from mmcluspro.engine.launch import build_runner
 
 
 def main() -> None:
