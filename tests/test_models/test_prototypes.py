@@ -189,6 +189,19 @@ def test_queue_gives_rare_primitives_a_plan():
     assert queued.assigner.report.classes.tolist() == [0, 1, 2]
 
 
+def test_update_feeds_the_queue():
+    bank = make_bank(queue_size=2)
+    features, labels = draw(3, DIM, seed=7), torch.tensor([1, 1, 1])
+
+    bank.update(3 * features, labels, bank.assign(features, labels))
+
+    stored, owner = bank.queue.context(torch.tensor([0, 1]))
+    assert owner.tolist() == [0, 0, 1, 1]
+    cosine = stored[2:] @ features[1:].T
+    assert cosine.amax(dim=1).tolist() == pytest.approx([1, 1])
+    assert sorted(cosine.argmax(dim=1).tolist()) == [0, 1]
+
+
 def test_k_of_one_is_the_mean_of_the_current_batch():
     bank = make_bank(num_prototypes=1)
     before = bank.prototypes.clone()
