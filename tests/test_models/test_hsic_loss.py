@@ -127,6 +127,17 @@ def test_the_median_is_a_constant_of_the_gradient():
     torch.testing.assert_close(got, want)
 
 
+def test_mean_instead_of_median_when_most_pairs_coincide():
+    """Prototypes shared by many images: a median of zero would be no width."""
+    x = draw(2, 3)[torch.tensor([0, 0, 0, 0, 0, 1])]
+    y = draw(6, 2, seed=1)
+    sigma = (torch.cdist(x, x).square().sum() / 30).sqrt().item()
+
+    got = hsic(x, y, 'unbiased', False, sigma_y=1.0)
+
+    torch.testing.assert_close(got, hsic(x, y, 'unbiased', False, sigma, 1.0))
+
+
 @pytest.mark.parametrize('estimator, normalized', FORMS)
 @pytest.mark.parametrize('kind', ['constant', 'duplicates', 'nearly constant', 'zeros'])
 @pytest.mark.parametrize('n', [1, 2, 3, 4, 5, 16])
