@@ -74,6 +74,7 @@ def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, whole
 
     other = run(tmp_path / 'other', name, **{'load_from': str(path)})
     other.load_or_resume()
+    other.model.head.set_worlds(trained.model.head.worlds)
     images = torch.rand(5, 3, 48, 48)
     for runner in (trained, other):
         runner.model.eval()
