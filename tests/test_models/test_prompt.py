@@ -57,15 +57,16 @@ def test_hard_names_keep_their_sub_words():
     assert prompt.objects.lengths == (2, )
 
 
-def test_dropout_only_in_training():
+def test_dropout_only_in_training_and_only_on_names():
     torch.manual_seed(0)
-    prompt = SoftPrompt(['red'] * 20, ['cat'], embed, attr_dropout=0.25)
+    prompt = SoftPrompt(['red'] * 20, ['cat'] * 20, embed, attr_dropout=0.25)
 
-    dropped = prompt.train()().attributes
+    contexts, attributes, objects = prompt.train()()
 
-    assert dropped.unique().tolist() == pytest.approx([0.0, 4 / 0.75])
-    assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.02)
-    assert torch.equal(prompt().contexts['object'], embed(['a photo of'])[0])
+    for dropped, value in ((attributes, 4), (objects, 5)):
+        assert dropped.unique().tolist() == pytest.approx([0.0, value / 0.75])
+        assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.02)
+    assert torch.equal(contexts['object'], embed(['a photo of'])[0])
     assert prompt.eval()().attributes.unique().tolist() == [4.0]
 
 
