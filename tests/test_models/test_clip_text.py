@@ -145,6 +145,36 @@ def test_other_towers_fall_back_to_whole_sequences(build, arch, prompt):
     assert_same(text, model)
 
 
+class OtherTower(torch.nn.Module):
+    """As open_clip wraps towers of other libraries: own embedding, a mask by the padding id."""
+    context_length, vocab_size, output_dim = 16, 49408, 5
+
+    def __init__(self):
+        super().__init__()
+        self.transformer = torch.nn.Module()
+        self.transformer.words = torch.nn.Embedding(self.vocab_size, 8)
+        self.transformer.get_input_embeddings = lambda: self.transformer.words
+        self.proj = torch.nn.Linear(8, self.output_dim)
+
+    def forward(self, ids):
+        mask = (ids != 0).float()[..., None]
+        return self.proj((self.transformer.words(ids).sin() * mask).sum(1) / mask.sum(1))
+
+
+def test_towers_of_other_libraries_take_whole_sequences(monkeypatch):
+    torch.manual_seed(0)
+    model = torch.nn.Module()
+    model.text, model.logit_scale = OtherTower(), torch.tensor(1.0)
+    monkeypatch.setattr(clip_text, 'load_clip', lambda *_, **__: model)
+    text = CLIPText(ATTRIBUTES, OBJECTS, arch='text_plain', prompt=HARD)
+    tokens = TOKENIZER('text_plain')(['a photo of old cat'])
+
+    got = text.encode_pairs(torch.tensor([[1, 1]]))
+
+    assert not text.prefix_tree and text.out_dim == 5
+    torch.testing.assert_close(got, normalize(model.text(tokens), dim=1))
+
+
 @pytest.mark.parametrize('context', ['', 'a', 'a photo of', 'a blurry photograph of one'])
 @pytest.mark.parametrize('prompt', [{}, HARD, dict(share_context=True)])
 def test_any_context(build, context, prompt):

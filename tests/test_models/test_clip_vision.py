@@ -139,7 +139,9 @@ def test_compiled_equals_eager():
     torch.manual_seed(0)
     backbone = CLIPVision('small_gelu', peft=dict(LORA, drop_rate=0.0)).train()
     images = torch.randn(2, 3, 32, 32)
-    compiled = torch.compile(backbone, backend='eager', fullgraph=True)
+    # torch 2.1 breaks the graph inside nn.MultiheadAttention.
+    whole = not torch.__version__.startswith('2.1.')
+    compiled = torch.compile(backbone, backend='eager', fullgraph=whole)
 
     torch.testing.assert_close(compiled(images)[0], backbone(images)[0], atol=1e-5, rtol=1e-5)
 

@@ -39,7 +39,7 @@ def test_a_residual_neck_starts_at_f_and_learns(norm, stages):
         optimiser.step()
         losses.append(loss.item())
 
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     assert not torch.allclose(f_a, f_o, atol=0.1)
 
 

@@ -1,5 +1,5 @@
 """Schedule for Shapes on a CPU: minutes, not hours."""
-# Rates chosen on validation with the three-path baseline; prompts are small vectors and move slower.
+# Rates chosen on validation with the three-path baseline; prompts are small and move slower.
 optim_wrapper = dict(
     type='OptimWrapper',
     optimizer=dict(type='Adam', lr=4e-3, weight_decay=5e-5),
