@@ -108,12 +108,13 @@ class TextEncoder(nn.Module):
         return [self._cached(path, pairs) for path in paths]
 
     def _cached(self, path: str, pairs: Tensor | None) -> Tensor:
-        device = self.logit_scale.device
+        # Apple's device had no autocast before torch 2.5, so there is none to switch off.
+        kind = self.logit_scale.device.type.replace('mps', 'cpu')
 
         # Normal tensors and full precision, whatever the mode of the call that fills the cache.
         @torch.inference_mode(False)
         @torch.no_grad()
-        @torch.autocast(device.type, enabled=False)
+        @torch.autocast(kind, enabled=False)
         def compute() -> Tensor:
             return self._encode(path, self.parts(), pairs)
 
