@@ -127,15 +127,16 @@ class ThreePathHead(BaseModule):
             tuple: Logits of shapes (B, A), (B, O) and (B, P); None for paths
             that were not wanted.
         """
+        # One call for three paths, so that they share what dropout leaves of the vocabulary.
+        t_a, t_o, t_c = self.text(pairs) if primitives else (
+            None, None, self.text.encode_pairs(pairs))
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
             scale = self.text.logit_scale.exp()
+            compositions = scale * _cosine(feats[-1], t_c)
             if not primitives:
-                return None, None, scale * _cosine(feats[-1], self.text.encode_pairs(pairs))
-            # One call, so that the three prompts share what dropout leaves of the vocabulary.
-            t_a, t_o, t_c = self.text(pairs)
-            return (scale * _cosine(feats[-3], t_a), scale * _cosine(feats[-2], t_o),
-                    scale * _cosine(feats[-1], t_c))
+                return None, None, compositions
+            return scale * _cosine(feats[-3], t_a), scale * _cosine(feats[-2], t_o), compositions
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
         """Scores over the first world's pairs, shape (B, P)."""
