@@ -128,15 +128,12 @@ class ThreePathHead(BaseModule):
             that were not wanted.
         """
         # One call for three paths, so that they share what dropout leaves of the vocabulary.
-        t_a, t_o, t_c = self.text(pairs) if primitives else (
-            None, None, self.text.encode_pairs(pairs))
+        texts = self.text(pairs) if primitives else (self.text.encode_pairs(pairs), )
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
             scale = self.text.logit_scale.exp()
-            compositions = scale * _cosine(feats[-1], t_c)
-            if not primitives:
-                return None, None, compositions
-            return scale * _cosine(feats[-3], t_a), scale * _cosine(feats[-2], t_o), compositions
+            logits = [scale * _cosine(f, t) for f, t in zip(feats[-len(texts):], texts)]
+        return (logits[0], logits[1], logits[2]) if primitives else (None, None, logits[0])
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
         """Scores over the first world's pairs, shape (B, P)."""
