@@ -120,6 +120,15 @@ def start_cpu_process_group(cfg: Config) -> None:
     cfg.model_wrapper_cfg = wrapper
 
 
+def raised_here(error: BaseException) -> bool:
+    """Whether an error was raised by this package itself."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get('__name__', '').startswith(
+        'mmcluspro.')
+
+
 def run_command(main: Callable[[], None]) -> None:
     """Runs a tool; what a user can mend is said in words, without a traceback.
 
@@ -130,10 +139,12 @@ def run_command(main: Callable[[], None]) -> None:
     """
     try:
         main()
-    except (KeyError, ValueError, FileNotFoundError, ImportError, TypeError) as error:
+    except (KeyError, ValueError, FileNotFoundError, ImportError, TypeError,
+            RuntimeError) as error:
         text = explain(error)
-        unclear = isinstance(error, TypeError) and text is None
-        if unclear or os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
+        # Of these two kinds only our own are written for users.
+        unclear = isinstance(error, (TypeError, RuntimeError)) and not raised_here(error)
+        if (unclear and text is None) or os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
             raise
         text = text or (error.args[0] if error.args else repr(error))
         if isinstance(error, FileNotFoundError) and error.filename:
