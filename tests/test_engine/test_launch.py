@@ -1,4 +1,6 @@
 """What the tools say when something is wrong, and which config they find."""
+from pathlib import Path
+
 import pytest
 
 from mmcluspro.datasets import CompositionSpace
@@ -14,7 +16,7 @@ def uninitialised_bank():
 @pytest.mark.parametrize('fault, message', [
     (lambda: CompositionSpace.from_splits('nowhere'), 'error: '),
     (uninitialised_bank, 'error: The PrototypeBank has no prototypes yet'),
-    (lambda: open('missing.txt'), 'error: No such file or directory: missing.txt'),
+    (lambda: Path('missing.txt').read_text(), 'error: No such file or directory: missing.txt'),
 ])
 def test_what_a_user_can_mend_is_said_in_words(capsys, monkeypatch, fault, message):
     monkeypatch.delenv('MMCLUSPRO_TRACEBACK', raising=False)
