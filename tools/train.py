@@ -1,6 +1,8 @@
 """Trains a model: ``python tools/train.py configs/cluspro_shapes.py``."""
 import argparse
 
+from mmengine.dist import barrier
+
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config, run_command
 
 
@@ -44,6 +46,7 @@ def main() -> None:
     runner.train()
     if cfg.get('test_dataloader') is None or args.no_test or not cfg.get('final_test', True):
         return
+    barrier()  # the first process may still be writing the best checkpoint
     best = runner.message_hub.runtime_info.get('best_ckpt')
     if best:
         runner.load_checkpoint(best)

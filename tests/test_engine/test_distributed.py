@@ -1,4 +1,5 @@
 """Two processes over gloo equal one with the joined batch."""
+import json
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import torch
 
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name('dist_worker.py')
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def free_port():
@@ -46,3 +48,23 @@ def test_two_processes_equal_one_with_the_joined_batch(tmp_path, name):
     if name.startswith('cluspro'):
         key = 'head.banks.attr.prototypes'
         torch.testing.assert_close(first['state'][key], one['state'][key], atol=1e-4, rtol=0)
+
+
+def test_the_scripts_train_and_test_on_two_processes(tmp_path):
+    """tools/dist_train.sh with validation and the final test, then tools/dist_test.sh."""
+    tools, config = ROOT / 'tools', str(ROOT / 'configs' / 'baseline_shapes.py')
+    env = {**os.environ, 'OMP_NUM_THREADS': '1',
+           'PATH': f'{Path(sys.executable).parent}:{os.environ["PATH"]}'}
+    small = ['--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=128',
+             'val_dataloader.dataset.indices=519', 'train_dataloader.batch_size=32']
+
+    def script(*command):
+        done = subprocess.run([*map(str, command), *small], cwd=tmp_path, capture_output=True,
+                              text=True, check=False, env={**env, 'PORT': str(free_port())})
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    script(tools / 'dist_train.sh', config, 2, '--work-dir', 'run')
+    trained = json.loads((tmp_path / 'run' / 'test_metrics.json').read_text())
+    best = next((tmp_path / 'run').glob('best_*.pth'))
+    script(tools / 'dist_test.sh', config, best, 2, '--work-dir', 'test')
+    assert json.loads((tmp_path / 'test' / 'test_metrics.json').read_text()) == trained
