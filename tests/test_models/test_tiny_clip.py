@@ -10,7 +10,6 @@ from mmcluspro.datasets.shapes.captions import STUDIO, pretraining_pairs
 from mmcluspro.models.clip_loader import WEIGHTS, get_tokenizer, load_clip
 
 FILE = WEIGHTS / 'tiny_clip.pt'
-pytestmark = pytest.mark.skipif(not FILE.exists(), reason='tiny_clip.pt is not there yet')
 
 
 @pytest.fixture(scope='module')
