@@ -12,11 +12,11 @@ from mmcluspro.registry import MODELS
     dict(residual=False, stages=2, hidden=6), dict(norm=None, dropout=0.0)])
 def test_shapes_and_the_untouched_composition(batch, options):
     neck = MODELS.build(dict(type='mmcluspro.PrimitiveAdapter', in_channels=8, **options))
-    f = torch.randn(batch, 8)
+    f, tokens = torch.randn(batch, 8), torch.zeros(batch, 3, 8)
 
-    f_a, f_o, f_c = neck((torch.zeros(batch, 3, 8), f))
+    first, f_a, f_o, f_c = neck((tokens, f))
 
-    assert f_c is f
+    assert first is tokens and f_c is f
     assert f_a.shape == f_o.shape == (batch, 8)
     assert all(torch.equal(x, y) for x, y in zip(neck.eval()(f), neck((f, ))))
 

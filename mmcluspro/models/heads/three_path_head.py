@@ -1,4 +1,5 @@
 """The three-path head: attribute, object and composition (Eq. 2-6 and 13)."""
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -129,11 +130,23 @@ class ThreePathHead(BaseModule):
         """
         # One call for three paths, so that they share what dropout leaves of the vocabulary.
         texts = self.text(pairs) if primitives else (self.text.encode_pairs(pairs), )
+        logits = self.compare(feats, texts)
+        return (logits[0], logits[1], logits[2]) if primitives else (None, None, logits[0])
+
+    def compare(self, feats: tuple[Tensor, ...], texts: Sequence[Tensor]) -> list[Tensor]:
+        """Cosines over temperature.
+
+        Args:
+            feats (tuple): Ends with a feature for each path, shape (B, D).
+            texts (Sequence[Tensor]): Unit-norm texts of each path, shape (T, D).
+
+        Returns:
+            list[Tensor]: Logits of each path, shape (B, T).
+        """
         # Sixteen bits are too few for a softmax over cosines times 100.
         with torch.autocast(feats[-1].device.type, enabled=False):
             scale = self.text.logit_scale.exp()
-            logits = [scale * _cosine(f, t) for f, t in zip(feats[-len(texts):], texts)]
-        return (logits[0], logits[1], logits[2]) if primitives else (None, None, logits[0])
+            return [scale * _cosine(f, t) for f, t in zip(feats[-len(texts):], texts)]
 
     def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
         """Scores over the first world's pairs, shape (B, P)."""

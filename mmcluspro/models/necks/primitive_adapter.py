@@ -78,7 +78,7 @@ class PrimitiveAdapter(BaseModule):
         self.attribute = PrimitiveMLP(*options)
         self.object = PrimitiveMLP(*options)
 
-    def forward(self, inputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, inputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Eq. 1.
 
         Args:
@@ -86,11 +86,12 @@ class PrimitiveAdapter(BaseModule):
                 shape (B, D).
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: f_a, f_o and f_c = f, each (B, D), not normalised.
+            tuple[Tensor, ...]: What the backbone gave before f, as it is, then f_a, f_o and
+            f_c = f, each (B, D), not normalised.
         """
-        f = inputs if isinstance(inputs, Tensor) else inputs[-1]
+        *others, f = (inputs, ) if isinstance(inputs, Tensor) else inputs
         if f.ndim != 2 or f.shape[1] != self.in_channels:
             raise ValueError(
                 f'neck.in_channels={self.in_channels} expects f of shape (B, {self.in_channels}), '
                 f'got {tuple(f.shape)}; set it to the width of the backbone.')
-        return self.attribute(f), self.object(f), f
+        return *others, self.attribute(f), self.object(f), f

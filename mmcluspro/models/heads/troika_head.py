@@ -1,0 +1,82 @@
+"""Troika: the three-path head with text features that depend on the image."""
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from mmcluspro.registry import MODELS
+
+from .three_path_head import ThreePathHead
+from .traction import Memory
+
+
+@MODELS.register_module()
+class TroikaHead(ThreePathHead):
+    """Adds cross-modal traction to the texts of the three paths.
+
+    Every image has texts of its own, B · T vectors of width D for B images and T texts. They are
+    made, compared and dropped in chunks, so that memory beyond the scores does not grow with T.
+
+    Args:
+        *args: As in :class:`ThreePathHead`.
+        in_channels (int): Width D of features, tokens and texts.
+        traction (dict, optional): Fields of :class:`CrossModalTraction` (num_layers, dropout,
+            scale). Defaults to None, its own defaults.
+        chunk_size (int): Number of vectors, images times texts, that are made together; their
+            activations take about 60 · D bytes each. Defaults to 16384.
+        with_cp (bool): Whether to forget the activations of a chunk and compute them again in
+            backward: memory of one chunk in training, too. Defaults to False.
+        **kwargs: As in :class:`ThreePathHead`.
+    """
+
+    def __init__(self,
+                 *args: Any,
+                 in_channels: int,
+                 traction: dict | None = None,
+                 chunk_size: int = 16384,
+                 with_cp: bool = False,
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if chunk_size < 1:
+            raise ValueError(f'head.chunk_size must be at least 1, got {chunk_size}.')
+        self.traction = MODELS.build(
+            dict(dict(type='mmcluspro.CrossModalTraction', **(traction or {})), dim=in_channels))
+        self.chunk_size = chunk_size
+        self.with_cp = with_cp
+
+    def compare(self, feats: tuple[Tensor, ...], texts: Sequence[Tensor]) -> list[Tensor]:
+        """Cosines over temperature, each image with its own texts.
+
+        Args:
+            feats (tuple): Begins with the projected tokens of the images, shape (B, L, D), and
+                ends with a feature for each path, shape (B, D).
+            texts (Sequence[Tensor]): Unit-norm texts of each path, shape (T, D).
+
+        Returns:
+            list[Tensor]: Logits of each path, shape (B, T).
+        """
+        if feats[0].ndim != 3:
+            raise ValueError(
+                'TroikaHead needs the tokens of the image tower before the features, got shapes '
+                f'{[tuple(f.shape) for f in feats]}; set backbone.out_tokens=True, with a neck '
+                'that hands the tokens on, such as mmcluspro.PrimitiveAdapter.')
+        memory = self.traction.remember(feats[0])
+        return [self._stream(f, t, memory) for f, t in zip(feats[-len(texts):], texts)]
+
+    def _stream(self, features: Tensor, texts: Tensor, memory: Memory) -> Tensor:
+        """Logits (B, T), a few texts at a time."""
+        chunks = texts.split(max(1, self.chunk_size // max(1, len(features))))
+        if self.with_cp and torch.is_grad_enabled():
+            return torch.cat([
+                checkpoint(self._logits_of, features, chunk, memory, use_reentrant=False)
+                for chunk in chunks], dim=1)
+        return torch.cat([self._logits_of(features, chunk, memory) for chunk in chunks], dim=1)
+
+    def _logits_of(self, features: Tensor, texts: Tensor, memory: Memory) -> Tensor:
+        drawn = self.traction(texts, memory)
+        with torch.autocast(features.device.type, enabled=False):
+            unit = F.normalize(features.float(), dim=1)
+            return self.text.logit_scale.exp() * torch.bmm(drawn, unit[:, :, None])[:, :, 0]
