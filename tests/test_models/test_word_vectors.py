@@ -141,9 +141,22 @@ def test_archives_cannot_run_code(tmp_path):
         load_word_vectors(path, ['cat'])
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match='nowhere.txt'):
+def test_a_missing_file_is_named_with_where_to_get_one(tmp_path):
+    message = r'nowhere\.txt\. Get GoogleNews-vectors.*glove.*model\.head\.text\.path'
+    with pytest.raises(FileNotFoundError, match=message):
         load_word_vectors(tmp_path / 'nowhere.txt', ['cat'])
+
+
+def test_little_words_that_the_file_lacks_are_left_out(tmp_path):
+    path = write(tmp_path, 'glove.txt')
+
+    got = embed_names(['boots.and.fur', 'the.fur', 'cat.of'], path)
+
+    wanted = torch.stack([(row('boots') + row('fur')) / 2, (row('the') + row('fur')) / 2,
+                          row('cat')])
+    torch.testing.assert_close(got, wanted)
+    with pytest.raises(ValueError, match="names: 'and'"):
+        embed_names(['and'], path)
 
 
 def test_names_are_joined_words_or_the_mean_of_their_words(tmp_path):

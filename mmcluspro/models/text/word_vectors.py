@@ -14,6 +14,12 @@ from torch import Tensor
 from mmcluspro.datasets import resolve_readable
 
 BLOCK = 1 << 20
+# Google's word2vec file has no vectors for some of these; they add nothing to a name.
+LITTLE_WORDS = frozenset(('a', 'an', 'and', 'of', 'the', 'to'))
+SOURCES = (
+    'GoogleNews-vectors-negative300.bin.gz (word2vec, code.google.com/archive/p/word2vec), '
+    'glove.6B.300d.txt (GloVe, nlp.stanford.edu/projects/glove) or crawl-300d-2M.vec (fastText, '
+    'fasttext.cc/docs/en/english-vectors.html)')
 
 
 def embed_names(names: Sequence[str], path: str | Path,
@@ -21,7 +27,7 @@ def embed_names(names: Sequence[str], path: str | Path,
     """Word vectors of attribute or object names.
 
     A name of several words is looked up as one ("faux_fur", "faux-fur"), then as the mean of its
-    words.
+    words, without an "and" or "of" that the file lacks.
 
     Args:
         names (Sequence[str]): Raw or readable names.
@@ -40,13 +46,15 @@ def embed_names(names: Sequence[str], path: str | Path,
     found, missing = {}, []
     for word in joined:
         whole = next((key for key in joined[word] if key in table), None)
-        lacking = [part for part in parts[word] if part not in table]
+        there = [part for part in parts[word] if part in table]
+        lacking = [part for part in parts[word] if part not in table
+                   and not (there and part in LITTLE_WORDS)]
         if whole is not None:
             found[word] = table[whole]
         elif lacking:
             missing.append(repr(word) if lacking == [word] else f'{word!r} (lacks {lacking})')
         else:
-            found[word] = np.mean([table[part] for part in parts[word]], axis=0)
+            found[word] = np.mean([table[part] for part in there], axis=0)
     if missing:
         raise ValueError(
             f'{path} has no vectors for {len(missing)} of {len(joined)} names: '
@@ -70,7 +78,9 @@ def load_word_vectors(path: str | Path, words: Collection[str]) -> dict[str, np.
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f'There is no file with word vectors at {path.absolute()}.')
+        raise FileNotFoundError(
+            f'There is no file with word vectors at {path.absolute()}. Get {SOURCES}, and set '
+            'model.head.text.path to where it lies.')
     if path.suffix == '.npz':
         return _from_npz(path, words)
     wanted = {word.encode(): word for word in words}
