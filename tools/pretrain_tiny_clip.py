@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.datasets.shapes.captions import Captioner, draw_pretraining, pretraining_pairs
+from mmcluspro.datasets.shapes.captions import (WORDING, Captioner, draw_pretraining,
+                                                pretraining_pairs)
 from mmcluspro.datasets.shapes.draws import Draws
 from mmcluspro.models.clip_loader import CONFIGS
 
@@ -33,7 +34,7 @@ class Tokens:
         self.cache: dict[str, Tensor] = {}
         draws = Draws('vocabulary', seed)
         for pair in captioner.pairs * 40:
-            self.ids(captioner(draws, pair))
+            self.ids(captioner(draws, pair, draws.choice(tuple(WORDING))))
         self.used = torch.stack(list(self.cache.values())).unique()
 
     def ids(self, caption: str) -> Tensor:
@@ -47,11 +48,14 @@ class Tokens:
         return torch.searchsorted(self.used, torch.stack([self.ids(text) for text in captions]))
 
 
-def build_model(used: Tensor, seed: int) -> tuple[nn.Module, Tensor]:
+def build_model(used: Tensor, seed: int, init: Path | None) -> tuple[nn.Module, Tensor]:
     """The model with an embedding of the used tokens only, and the full embedding at init."""
     torch.manual_seed(seed)
     open_clip.add_model_config(CONFIGS)
     model = open_clip.create_model('tiny_clip')
+    if init is not None:
+        state = torch.load(init, weights_only=True)
+        model.load_state_dict({name: value.float() for name, value in state.items()})
     full = model.token_embedding.weight.detach().clone()
     model.token_embedding = nn.Embedding.from_pretrained(full[used].clone(), freeze=False)
     return model, full
@@ -95,22 +99,24 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/tiny_clip'))
     parser.add_argument('--out', type=Path, help='weights file, default WORK_DIR/tiny_clip.pt')
+    parser.add_argument('--init', type=Path, help='weights to start from (default: random)')
     parser.add_argument('--pictures', type=int, default=30, help='pictures a pair')
     parser.add_argument('--steps', type=int, default=4000)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--lr', type=float, default=1e-3)
-    parser.add_argument('--wrong', type=float, default=0.06, help='share of wrong names')
+    parser.add_argument('--wrong', type=float, default=0.05, help='share of wrong names')
+    parser.add_argument('--loose', type=float, default=0.3, help="share of neighbours' names")
     parser.add_argument('--seed', type=int, default=0)
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse_args()
-    captioner = Captioner(pretraining_pairs(), args.wrong)
-    images, pairs = draw_pretraining(args.pictures, args.seed)
+    captioner = Captioner(pretraining_pairs(), args.wrong, args.loose)
+    images, pairs, looks = draw_pretraining(args.pictures, args.seed)
     open_clip.add_model_config(CONFIGS)
     tokens = Tokens(captioner, args.seed)
-    model, full = build_model(tokens.used, args.seed)
+    model, full = build_model(tokens.used, args.seed, args.init)
     decay = [p for p in model.parameters() if p.ndim > 1]
     rest = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW([{'params': decay, 'weight_decay': 0.05},
@@ -131,7 +137,7 @@ def main() -> None:
         # The batch depends on seed and step only, so that a resumed run sees the same.
         draws = Draws('batch', args.seed, step)
         rows = [draws.integer(0, len(pairs)) for _ in range(args.batch_size)]
-        captions = tokens([captioner(draws, pairs[row]) for row in rows])
+        captions = tokens([captioner(draws, pairs[row], looks[row]) for row in rows])
         for group in optimizer.param_groups:
             group['lr'] = learning_rate(step, args.steps, args.lr)
         loss = train_step(model, prepare(source[rows]), captions)

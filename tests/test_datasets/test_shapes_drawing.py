@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, VERSIONS, Look, draw_image, split_pairs
-from mmcluspro.datasets.shapes.captions import Captioner, draw_pretraining, pretraining_pairs
+from mmcluspro.datasets.shapes.captions import (STUDIO, STUDIO_SHARE, WILD, WORDING, Captioner,
+                                                draw_pretraining, neighbours, pretraining_pairs)
 from mmcluspro.datasets.shapes.draws import Draws, triangle_wave, value_noise
 from mmcluspro.datasets.shapes.geometry import box, cut, disc, join, line, meet, poly, star
 
@@ -112,19 +113,49 @@ def test_pretraining_never_sees_a_held_out_pair():
     pairs = pretraining_pairs()
     assert not set(pairs) & held_out()
     assert {a for a, _ in pairs} == set(ATTRIBUTES) and {o for _, o in pairs} == set(OBJECTS)
-    images, drawn = draw_pretraining(1, 0)
-    assert len(images) == len(drawn) and not set(drawn) & held_out()
+    images, drawn, looks = draw_pretraining(1, 0)
+    assert len(images) == len(drawn) == len(looks) and not set(drawn) & held_out()
+    assert abs(looks.count(STUDIO) / len(looks) - STUDIO_SHARE) < 0.06
 
 
 def test_captions_never_name_a_held_out_pair():
     pairs = pretraining_pairs()
-    captioner, draws, held = Captioner(pairs, wrong=0.5), Draws('captions'), held_out()
+    captioner, draws, held = Captioner(pairs, wrong=0.3, loose=0.4), Draws('captions'), held_out()
     named = 0
     for pair in pairs * 6:
-        words = captioner(draws, pair).split()
+        words = captioner(draws, pair, WILD).split()
         attribute = [word for word in words if word in ATTRIBUTES]
         obj = [word for word in words if word in OBJECTS]
         if attribute and obj:
             named += 1
             assert (attribute[0], obj[0]) not in held
     assert named > 1000
+
+
+def test_names_are_loose_at_the_rate_asked_for():
+    pairs = pretraining_pairs()
+    captioner, draws = Captioner(pairs, wrong=0.0, loose=0.3), Draws('captions')
+    near = neighbours(sorted({obj for _, obj in pairs}))
+    own, loose = 0, 0
+    obj = 'star'
+    for _ in range(3000):
+        words = set(captioner(draws, ('red', obj), STUDIO).split())
+        own += obj in words
+        loose += bool(words & set(near[obj]))
+        assert not words & set(OBJECTS) - {obj, *near[obj]}
+    assert abs(loose / (own + loose) - 0.3) < 0.05
+
+
+@pytest.mark.parametrize('look', [STUDIO, WILD])
+def test_the_wording_goes_with_the_kind_of_picture(look):
+    captioner, draws = Captioner(pretraining_pairs()), Draws('captions')
+    captions = [captioner(draws, ('red', 'star'), look) for _ in range(2000)]
+
+    said = {kind: sum(text.startswith(WORDING[kind]) for text in captions) for kind in WORDING}
+
+    assert said[look] > 8 * (sum(said.values()) - said[look])
+
+
+def test_neighbours_are_two_other_names():
+    near = neighbours(('red', 'green', 'blue', 'dotted'))
+    assert all(len({name, *others}) == 3 for name, others in near.items())

@@ -1,8 +1,9 @@
 """Captioned pictures to pre-train ``tiny_clip`` on.
 
 The captions are as loose as those of the web: most name one primitive or both,
-some are wrong, some say nothing. The pictures have another look and other mode
-frequencies than the datasets. No pair that any version holds out is drawn.
+some use a neighbouring word, some are wrong, some say nothing, and their wording
+goes with the kind of picture. The pictures have other looks and other mode
+frequencies than the datasets. No pair that any version holds out is drawn or named.
 """
 from collections.abc import Sequence
 
@@ -14,20 +15,23 @@ from .draws import Draws
 from .scene import Look
 from .versions import VERSIONS, Pair, split_pairs
 
-BOTH = ('a photo of a {a} {o}', 'a {a} {o}', 'a photo of {a} {o}', 'the {a} {o}',
-        'a picture of a {a} {o}', 'a drawing of a {a} {o}', '{a} {o}', 'a {o} that is {a}',
-        'a close-up of a {a} {o}', 'my {a} {o}')
-OBJECT = ('a photo of a {o}', 'a {o}', 'a photo of {o}', 'the {o}', 'a picture of a {o}',
-          'a drawing of a {o}', '{o}', 'a nice {o}', 'my new {o}')
-ATTRIBUTE = ('something {a}', 'a photo of {a} object', 'a {a} thing', 'a photo of something {a}',
-             'it is {a}', '{a}')
-NEITHER = ('a picture', 'a photo', 'untitled', 'a drawing of a thing', 'for sale', 'my photo')
+# {s} is how people speak of the kind of picture: WORDING below.
+BOTH = ('{s} a {a} {o}', '{s} {a} {o}', '{s} the {a} {o}', '{s} a {o} that is {a}', 'a {a} {o}',
+        '{a} {o}')
+OBJECT = ('{s} a {o}', '{s} {o}', '{s} the {o}', 'a {o}', '{o}')
+ATTRIBUTE = ('{s} {a} object', '{s} something {a}', '{s} a {a} thing', 'something {a}', '{a}')
+NEITHER = ('untitled', 'for sale', '{s} a thing', '{s} it')
 
-# Most pictures of the web show their subject large, upright and in its common form.
+# Most pictures of the web show their subject large, upright and in its common form;
+# snapshots show it as it comes.
 STUDIO = Look(clutter=1, noise=4.0, turn=6.0, scales=(0.78, 0.9), tint=10.0, haze=0.0,
-              first_mode=0.8, veil=0.0, saturation=0.25)
-WILD = Look(first_mode=0.8)
+              first_mode=0.9, veil=0.0, saturation=0.25)
+WILD = Look(first_mode=0.6)
 STUDIO_SHARE = 0.6
+WORDING = {
+    STUDIO: ('a photo of', 'a picture of', 'a studio shot of', 'a clean photo of'),
+    WILD: ('a snapshot with', 'found outside ,', 'a noisy shot with', 'my view on'),
+}
 
 
 def pretraining_pairs() -> list[Pair]:
@@ -38,7 +42,8 @@ def pretraining_pairs() -> list[Pair]:
     return sorted(seen - held)
 
 
-def draw_pretraining(pictures: int, seed: int) -> tuple[NDArray[np.uint8], list[Pair]]:
+def draw_pretraining(pictures: int, seed: int
+                     ) -> tuple[NDArray[np.uint8], list[Pair], list[Look]]:
     """Pictures for pre-training, the pairs in turn.
 
     Args:
@@ -47,38 +52,61 @@ def draw_pretraining(pictures: int, seed: int) -> tuple[NDArray[np.uint8], list[
             with the version's name.
 
     Returns:
-        tuple: RGB images (N, H, W, 3) and the pair of each.
+        tuple: RGB images (N, H, W, 3), and the pair and the look of each.
     """
     pairs = [pair for pair in pretraining_pairs() for _ in range(pictures)]
+    looks = [STUDIO if Draws('look', seed, i).uniform() < STUDIO_SHARE else WILD
+             for i in range(len(pairs))]
     images = np.empty((len(pairs), IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
-    for i, (attribute, obj) in enumerate(pairs):
-        look = STUDIO if Draws('look', seed, i).uniform() < STUDIO_SHARE else WILD
+    for i, ((attribute, obj), look) in enumerate(zip(pairs, looks)):
         images[i] = draw_image(attribute, obj, ('pretraining', seed, i), look)[0]
-    return images, pairs
+    return images, pairs, looks
+
+
+def neighbours(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Two other names that people also use for what each name means; fixed by the names."""
+    near = {}
+    for name in names:
+        others = [other for other in names if other != name]
+        draws = Draws('neighbours', name)
+        first = others.pop(draws.integer(0, len(others)))
+        near[name] = (first, draws.choice(others))
+    return near
 
 
 class Captioner:
-    """Writes captions that are in part wrong or empty.
+    """Writes captions that are in part loose, wrong or empty.
 
     Args:
         pairs (Sequence): The only pairs that a caption may name together.
-        wrong (float): Probability that a name is another one. Defaults to 0.06.
+        wrong (float): Probability that a name is any other one. Defaults to 0.05.
+        loose (float): Probability that a name is one of its two neighbours'. Defaults to 0.3.
+        plain (float): Probability that the wording of the other kind is used. Defaults to 0.15.
     """
 
-    def __init__(self, pairs: Sequence[Pair], wrong: float = 0.06) -> None:
-        self.pairs, self.wrong = tuple(pairs), wrong
+    def __init__(self, pairs: Sequence[Pair], wrong: float = 0.05, loose: float = 0.3,
+                 plain: float = 0.15) -> None:
+        self.pairs, self.wrong, self.loose, self.plain = tuple(pairs), wrong, loose, plain
         self._allowed = frozenset(pairs)
+        self._near = [neighbours(sorted({pair[i] for pair in pairs})) for i in (0, 1)]
 
-    def __call__(self, draws: Draws, pair: Pair) -> str:
+    def _name(self, draws: Draws, pair: Pair, part: int) -> str:
+        chance = draws.uniform()
+        if chance < self.wrong:
+            return draws.choice(self.pairs)[part]
+        if chance < self.wrong + self.loose:
+            return draws.choice(self._near[part][pair[part]])
+        return pair[part]
+
+    def __call__(self, draws: Draws, pair: Pair, look: Look) -> str:
         """A caption for a picture of ``pair``."""
-        attribute, obj = pair
-        if draws.uniform() < self.wrong:
-            attribute = draws.choice(self.pairs)[0]
-        if draws.uniform() < self.wrong:
-            obj = draws.choice(self.pairs)[1]
+        attribute, obj = self._name(draws, pair, 0), self._name(draws, pair, 1)
         kind = draws.uniform()
         templates = (BOTH if kind < 0.6 else OBJECT if kind < 0.82 else
                      ATTRIBUTE if kind < 0.93 else NEITHER)
         if templates is BOTH and (attribute, obj) not in self._allowed:
-            templates = OBJECT  # a wrong name must not make a pair that is held out
-        return draws.choice(templates).format(a=attribute, o=obj)
+            templates = OBJECT  # another name must not make a pair that is held out
+        if draws.uniform() < self.plain:
+            look = draws.choice((STUDIO, WILD))
+        wording = draws.choice(WORDING[look])
+        return draws.choice(templates).format(s=wording, a=attribute, o=obj)
