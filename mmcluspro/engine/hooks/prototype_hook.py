@@ -30,7 +30,8 @@ class SeededView(Dataset):
         index = self.indices[position]
         random.seed(index)
         np.random.seed(index % 2**32)
-        torch.manual_seed(index)
+        # torch.manual_seed would walk over all devices, a millisecond a sample.
+        torch.default_generator.manual_seed(index)
         return self.dataset[index]
 
 
