@@ -16,8 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.datasets.shapes.captions import (WORDING, Captioner, draw_pretraining,
-                                                pretraining_pairs)
+from mmcluspro.datasets.shapes.captions import (
+    WORDING,
+    Captioner,
+    draw_pretraining,
+    pretraining_pairs,
+)
 from mmcluspro.datasets.shapes.draws import Draws
 from mmcluspro.models.clip_loader import CONFIGS
 

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, VERSIONS, Look, draw_image, split_pairs
-from mmcluspro.datasets.shapes.captions import (STUDIO, STUDIO_SHARE, WILD, WORDING, Captioner,
-                                                draw_pretraining, neighbours, pretraining_pairs)
+from mmcluspro.datasets.shapes.captions import (
+    STUDIO,
+    STUDIO_SHARE,
+    WILD,
+    WORDING,
+    Captioner,
+    draw_pretraining,
+    neighbours,
+    pretraining_pairs,
+)
 from mmcluspro.datasets.shapes.draws import Draws, triangle_wave, value_noise
 from mmcluspro.datasets.shapes.geometry import box, cut, disc, join, line, meet, poly, star
 
