@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from mmcluspro.registry import MODELS
 
 from ..clustering import PrototypeBank
+from ..state import declare_training_only
 from .three_path_head import ThreePathHead
 
 BRANCHES = ('attr', 'obj')
@@ -92,6 +93,7 @@ class ClusProHead(ThreePathHead):
                 num_classes=sizes[branch], dim=in_channels))
             for branch in BRANCHES if branch in branches
         })
+        declare_training_only(self.banks)
         self.loss_pcl = MODELS.build(loss_pcl) if loss_pcl else None
         self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
         self.observed: dict[str, Observation] = {}

@@ -26,7 +26,7 @@ class TroikaHead(ThreePathHead):
         traction (dict, optional): Fields of :class:`CrossModalTraction` (num_layers, dropout,
             scale). Defaults to None, its own defaults.
         chunk_size (int): Number of vectors, images times texts, that are made together; their
-            activations take about 60 · D bytes each. Defaults to 16384.
+            activations take about 70 · D bytes each. Defaults to 16384.
         with_cp (bool): Whether to forget the activations of a chunk and compute them again in
             backward: memory of one chunk in training, too. Defaults to False.
         **kwargs: As in :class:`ThreePathHead`.
