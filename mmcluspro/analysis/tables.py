@@ -1,0 +1,128 @@
+"""The tables of the paper as data: rows, runs and printed numbers."""
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+METRICS = ('seen', 'unseen', 'hm', 'auc')
+DATASETS = dict(mitstates='MIT-States', utzappos='UT-Zappos', cgqa='C-GQA', shapes='Shapes')
+WORLDS = dict(closed='czsl', open='czsl_open')
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        name (str): As printed.
+        config (str): Config below ``configs/``, with ``{dataset}``; empty for a
+            method that is not in this package.
+        options (tuple[str]): ``KEY=VALUE`` as for ``--cfg-options``.
+        file (str): Config that has these options in it already, or empty.
+        paper (dict): The paper's seen, unseen, HM and AUC by dataset.
+        std (dict): The paper's standard deviations by dataset.
+    """
+    name: str
+    config: str = ''
+    options: tuple[str, ...] = ()
+    file: str = ''
+    paper: dict[str, list[float]] = field(default_factory=dict)
+    std: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper.
+
+    Attributes:
+        key (str): For example 'table4a'.
+        title (str): What it compares.
+        world (str): 'closed' or 'open'.
+        datasets (tuple[str]): Where its rows have configs.
+        rows (tuple[Row]): In the paper's order.
+        reference (str): Row that differences are taken to.
+        together (str): Another table made of the same runs, or empty.
+        note (str): A remark to print below, or empty.
+    """
+    key: str
+    title: str
+    world: str
+    datasets: tuple[str, ...]
+    rows: tuple[Row, ...]
+    reference: str
+    together: str = ''
+    note: str = ''
+
+    @property
+    def label(self) -> str:
+        """str: For example 'Table 4a'."""
+        return self.key.replace('table', 'Table ')
+
+    def paper_dataset(self, dataset: str) -> str:
+        """The dataset whose printed numbers stand beside ours: its own, or UT-Zappos."""
+        own = any(dataset in row.paper for row in self.rows)
+        return dataset if own else 'utzappos'
+
+    def pick(self, names: list[str] | None) -> tuple[Row, ...]:
+        """Rows that have runs, or those of the given names (case is ignored)."""
+        ours = tuple(row for row in self.rows if row.config)
+        if names is None:
+            return ours
+        by_name = {row.name.casefold(): row for row in ours}
+        unknown = [name for name in names if name.casefold() not in by_name]
+        if unknown:
+            raise ValueError(f'{self.label} has no row {unknown[0]!r} to run. Its rows: '
+                             + ', '.join(repr(row.name) for row in ours) + '.')
+        wanted = {name.casefold() for name in names}
+        return tuple(row for row in ours if row.name.casefold() in wanted)
+
+
+def load_tables(path: str | Path) -> dict[str, Table]:
+    """Reads a file like ``tools/analysis_tools/paper_tables.yml``."""
+    tables = {}
+    for key, entry in yaml.safe_load(Path(path).read_text(encoding='utf-8')).items():
+        if entry.get('rows'):
+            tables[key] = _table(key, entry)
+    return tables
+
+
+def _table(key: str, entry: dict[str, Any]) -> Table:
+    rows = tuple(
+        Row(**{**row, 'options': tuple(row.get('options', ()))}) for row in entry['rows'])
+    ours = [row.name for row in rows if row.config]
+    reference = entry.get('reference', ours[0])
+    if reference not in ours:
+        raise ValueError(f'{key}: the reference {reference!r} is no row with a config ({ours}).')
+    return Table(key, entry['title'], entry['world'], tuple(entry['datasets']), rows, reference,
+                 entry.get('together', ''), entry.get('note', ''))
+
+
+def expand_names(names: list[str], tables: dict[str, Table], dataset: str) -> list[Table]:
+    """Tables by name; 'table4' means all its parts, 'all' all that the dataset has.
+
+    Args:
+        names (list[str]): Names from the command line.
+        tables (dict[str, Table]): All tables.
+        dataset (str): Must be one of each named table's.
+
+    Returns:
+        list[Table]: In the order of the file, each once.
+    """
+    if dataset not in DATASETS:
+        raise ValueError(f'--dataset must be one of {", ".join(DATASETS)}, got {dataset!r}.')
+    chosen: set[str] = set()
+    for name in names:
+        wanted = name.lower() if name.lower().startswith('table') else f'table{name.lower()}'
+        found = [key for key in tables
+                 if key == wanted or (key[-1].isalpha() and key[:-1] == wanted)]
+        if name == 'all':
+            found = [key for key, table in tables.items() if dataset in table.datasets]
+        if not found:
+            raise ValueError(f'There is no table {name!r}; there are {", ".join(tables)}, and all.')
+        for key in found:
+            if dataset not in tables[key].datasets:
+                raise ValueError(f'{tables[key].label} has no rows on {dataset}, only on '
+                                 f'{", ".join(tables[key].datasets)}.')
+        chosen.update(found)
+    return [table for key, table in tables.items() if key in chosen]

@@ -1,0 +1,193 @@
+"""Reproduces tables of the paper: runs their rows over seeds, and writes what was measured.
+
+    python tools/analysis_tools/reproduce.py table1 --dataset shapes --seeds 3 --jobs 2
+    python tools/analysis_tools/reproduce.py table3 table4 --dataset utzappos --seeds 5 \
+        --launcher slurm --partition gpu --slurm-args='--gres=gpu:1 --time=12:00:00'
+    python tools/analysis_tools/reproduce.py table3 table4 --dataset utzappos --collect-only
+
+Each run leaves one small JSON file in OUT/runs; tables that have runs in common share them. Runs
+whose file is there are skipped, broken ones are resumed, and a run that fails is named at the end
+while the others go on. Tables: table1 … table11 as in paper_tables.yml, table4 and table6 for all
+their parts, all.
+"""
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+import torch
+
+from mmcluspro.analysis import Run, Store, Table, expand_names, load_tables, summarise, write_report
+from mmcluspro.analysis.execution import LocalJobs, command
+from mmcluspro.analysis.slurm import SlurmJobs, batch_command
+from mmcluspro.analysis.summary import row_runs
+from mmcluspro.engine.launch import run_command
+
+TOOLS = Path(__file__).resolve().parents[1]
+CONFIGS = TOOLS.parent / 'configs'
+PAPER = Path(__file__).with_name('paper_tables.yml')
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('tables', nargs='+', metavar='TABLE', help='for example table1 table4a')
+    parser.add_argument('--dataset', default='shapes',
+                        help='shapes (default), utzappos, mitstates or cgqa')
+    parser.add_argument('--seeds', type=int, default=3, help='how many (default 3)')
+    parser.add_argument('--first-seed', type=int, default=0, help='default 0')
+    parser.add_argument('--jobs', type=int, default=2, help='runs at a time (default 2)')
+    parser.add_argument('--rows', nargs='+', metavar='NAME', help='only these rows')
+    parser.add_argument('--reference', metavar='NAME',
+                        help='row that differences are taken to (default: the first of the table; '
+                        'the three-path baseline in tables 1, 2 and 9)')
+    parser.add_argument('--out', default='work_dirs/reproduce', metavar='DIR',
+                        help='folder of the records and tables (default work_dirs/reproduce)')
+    parser.add_argument('--work-dir', default='work_dirs/reproduce', metavar='DIR',
+                        help='folder of logs and checkpoints (default work_dirs/reproduce)')
+    parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
+                        help='override config fields in every row')
+    parser.add_argument('--launcher', choices=['none', 'slurm'], default='none',
+                        help='slurm: submit one job a run with sbatch, and come back')
+    parser.add_argument('--partition', help='of Slurm')
+    parser.add_argument('--slurm-args', default='--gres=gpu:1 --cpus-per-task=8', metavar='FLAGS',
+                        help="of sbatch (default '--gres=gpu:1 --cpus-per-task=8')")
+    parser.add_argument('--rerun-changed', action='store_true',
+                        help='run again what was made with another config')
+    parser.add_argument('--collect-only', action='store_true', help='only write the tables')
+    parser.add_argument('--no-tables', action='store_true', help='only run')
+    parser.add_argument('--dry-run', action='store_true', help='only print the commands')
+    args = parser.parse_args()
+    for name in ('seeds', 'jobs'):
+        if getattr(args, name) < 1:
+            parser.error(f'--{name} must be at least 1, got {getattr(args, name)}.')
+    if args.first_seed < 0:
+        parser.error(f'--first-seed must be at least 0, got {args.first_seed}.')
+    return args
+
+
+def plan(args: argparse.Namespace) -> tuple[list[Table], dict[str, dict[str, list[Run]]]]:
+    """The tables, and the runs of each by row."""
+    every = load_tables(PAPER)
+    tables = expand_names(args.tables, every, args.dataset)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    runs = {}
+    for table in tables:
+        rows = table.pick(args.rows)
+        if args.reference is not None:
+            table.pick([args.reference])
+        runs[table.key] = row_runs(rows, args.dataset, CONFIGS, seeds, args.cfg_options)
+    for table in list(tables):
+        other = every.get(table.together)
+        if other is not None and other.key not in runs:
+            tables.append(other)
+            runs[other.key] = runs[table.key]
+    return tables, runs
+
+
+def missing(args: argparse.Namespace, store: Store,
+            runs: dict[str, dict[str, list[Run]]]) -> list[tuple[Run, str, str]]:
+    """Runs to do with their table and row, first seeds first; says what is left out and why."""
+    todo: dict[str, tuple[Run, str, str]] = {}
+    finished, changed = set(), {}
+    for table, rows in runs.items():
+        for row, own in rows.items():
+            for run in own:
+                changes = store.changes(run)
+                if changes and not args.rerun_changed:
+                    changed[run.name] = changes
+                elif store.find(run) is not None and not changes:
+                    finished.add(run.name)
+                else:
+                    todo.setdefault(run.name, (run, table, row))
+    say_changed(changed)
+    print(f'{len(todo) + len(finished) + len(changed)} runs: {len(finished)} finished, '
+          f'{len(todo)} to do.', flush=True)
+    return sorted(todo.values(), key=lambda item: item[0].seed)
+
+
+def say_changed(changed: dict[str, list[str]]) -> None:
+    for name, sections in changed.items():
+        print(f'CHANGED {name}: its record was made with another config (differs in '
+              f'{", ".join(sections)}); it is left out. --rerun-changed runs it again.')
+
+
+def worker(args: argparse.Namespace, table: str, row: str, run: Run) -> list[str]:
+    """The command of a Slurm job: this tool for one row and one seed."""
+    options = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
+    again = ['--rerun-changed'] if args.rerun_changed else []
+    return [sys.executable, str(Path(__file__).resolve()), table, '--dataset', args.dataset,
+            '--rows', row, '--first-seed', str(run.seed), '--seeds', '1', '--jobs', '1',
+            '--out', args.out, '--work-dir', args.work_dir, '--no-tables', *again, *options]
+
+
+def short(word: str) -> str:
+    """A path as one would type it here."""
+    if word == sys.executable:
+        return 'python'
+    path = Path(word)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else word
+
+
+def print_commands(args: argparse.Namespace, todo: list[tuple[Run, str, str]]) -> None:
+    for run, table, row in todo:
+        folder = Path(args.work_dir) / run.name
+        if args.launcher == 'slurm':
+            words = batch_command(run, worker(args, table, row, run), folder / 'slurm.log',
+                                  args.partition, args.slurm_args)
+        else:
+            words = command(run, TOOLS, folder)
+        print(f'# {table}, {row}, seed {run.seed}\n{shlex.join(map(short, words))}')
+
+
+def execute(args: argparse.Namespace, store: Store,
+            todo: list[tuple[Run, str, str]]) -> dict[str, str]:
+    """Runs or submits; returns the failures."""
+    if args.launcher == 'slurm':
+        jobs = SlurmJobs(store, Path(args.work_dir), args.partition, args.slurm_args)
+        return jobs([(run, worker(args, table, row, run)) for run, table, row in todo])
+    local = LocalJobs(store, TOOLS, Path(args.work_dir), args.jobs, torch.cuda.device_count())
+    return local([run for run, _, _ in todo])
+
+
+def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
+                 runs: dict[str, dict[str, list[Run]]]) -> None:
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    for table in tables:
+        summaries = summarise(table, runs[table.key], store, args.reference)
+        path = write_report(table, summaries, args.dataset, seeds, args.out)
+        print(f'\n{path.read_text(encoding="utf-8")}\n→ {path.with_suffix("")}.md, .csv, .tex'
+              + (', .png, .svg' if path.with_suffix('.png').exists() else ''))
+
+
+def main() -> None:
+    args = parse_args()
+    tables, runs = plan(args)
+    store = Store(Path(args.out) / 'runs')
+    failed: dict[str, str] = {}
+    interrupted = False
+    if args.collect_only:
+        say_changed({run.name: changes for rows in runs.values() for own in rows.values()
+                     for run in own if (changes := store.changes(run))})
+    else:
+        todo = missing(args, store, runs)
+        if args.dry_run:
+            return print_commands(args, todo)
+        try:
+            failed = execute(args, store, todo)
+        except KeyboardInterrupt:
+            interrupted = True
+    if not args.no_tables and not (args.launcher == 'slurm' and not args.collect_only):
+        write_tables(args, tables, store, runs)
+    elif args.launcher == 'slurm':
+        print('When the jobs are done, the same command with --collect-only writes the tables.')
+    for name, message in failed.items():
+        print(f'FAILED {name}: {message}', file=sys.stderr)
+    if interrupted:
+        print('Interrupted. Finished runs are kept; the same command goes on.', file=sys.stderr)
+    if failed or interrupted:
+        raise SystemExit(130 if interrupted else 1)
+
+
+if __name__ == '__main__':
+    run_command(main)
