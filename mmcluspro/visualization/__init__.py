@@ -1,4 +1,9 @@
 """Pictures of results."""
-from .curve import plot_curve
+from .curve import draw_curves, plot_curve
+from .curve_file import StoredCurve, read_curves, write_curves
+from .run_files import leave_curves, show_picture
 
-__all__ = ['plot_curve']
+__all__ = [
+    'StoredCurve', 'draw_curves', 'leave_curves', 'plot_curve', 'read_curves', 'show_picture',
+    'write_curves'
+]
