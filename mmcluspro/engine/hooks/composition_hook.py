@@ -107,25 +107,31 @@ class CompositionHook(Hook):
         for metric in czsl_metrics(runner.val_evaluator):
             self.calibration[metric.world] = dict(metric.chosen)
         self._calibrated_at = runner.iter
-        self._plot(runner, runner.val_evaluator, 'val')
+        self._plot(runner, runner.val_evaluator, 'val', metrics)
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Draws the curve, and writes the numbers beside it."""
-        self._plot(runner, runner.test_evaluator, 'test')
+        self._plot(runner, runner.test_evaluator, 'test', metrics)
         if runner.rank == 0:
             path = Path(runner.work_dir) / 'test_metrics.json'
             path.write_text(json.dumps(metrics, indent=2) + '\n')
             runner.logger.info(f'Test metrics: {path}')
 
-    def _plot(self, runner: Runner, evaluator: Evaluator, phase: str) -> None:
+    def _plot(self, runner: Runner, evaluator: Evaluator, phase: str,
+              metrics: dict[str, float] | None) -> None:
+        """Leaves the curves in the work folder, and shows them in the visualizer."""
         if runner.rank != 0:
             return
-        from mmcluspro.visualization import plot_curve
-        curves = {f'{metric.world} world': metric.curve for metric in czsl_metrics(evaluator)
-                  if metric.curve is not None}
-        if curves:
-            path = Path(runner.work_dir) / f'{phase}_curve.png'
-            plot_curve(curves, path)
+        from mmcluspro.visualization import leave_curves, show_picture
+        ours = [metric for metric in czsl_metrics(evaluator) if metric.curve is not None]
+        if ours:
+            numbers = {metric.world: {
+                name: value for name in ('auc', 'hm')
+                if (value := (metrics or {}).get(f'{metric.prefix}/{name}')) is not None
+            } for metric in ours}
+            path = leave_curves({metric.world: metric.curve for metric in ours},
+                                runner.work_dir, phase, numbers)
+            show_picture(runner.visualizer, path.stem, path, runner.iter)
             runner.logger.info(f'Seen-unseen curve: {path}')
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
