@@ -6,6 +6,7 @@ from typing import Any
 
 from mmpretrain.datasets import BaseDataset
 
+from .features import LoadFeature, feature_pipeline, sample_name
 from .space import CompositionSpace
 from .splits import PHASES
 
@@ -17,7 +18,8 @@ class CZSLDataset(BaseDataset):
     ``load_data_list`` with the help of :meth:`labels`, and may count the rows it
     leaves out in ``self.skipped`` (reason -> number), which :func:`repr` shows.
 
-    A sample has ``img_path`` (or ``img``), ``attr_label``, ``obj_label``,
+    A sample has ``img_path`` (or ``img``), for files their ``name`` in the data,
+    ``attr_label``, ``obj_label``,
     ``pair_label`` (row of ``self.space.pairs``) and ``gt_label`` (the same, for
     mmpretrain's own tools). ``metainfo`` has ``space`` (see
     :meth:`CompositionSpace.to_dict`), ``known_pairs`` (the pairs of all three
@@ -33,6 +35,10 @@ class CZSLDataset(BaseDataset):
         test_mode (bool, optional): Whether a sample for which the pipeline
             returns None is an error; otherwise another one takes its place.
             Defaults to None: True except in training.
+        features (str, optional): Folder that ``tools/extract_features.py``
+            wrote. Samples then hold the feature of their image instead of
+            the image; of ``pipeline``, which must be that of the extraction,
+            only the packing is run. Defaults to None.
         **kwargs: ``indices``, ``serialize_data``, ``lazy_init``,
             ``max_refetch`` ... of mmpretrain's ``BaseDataset``.
     """
@@ -45,12 +51,17 @@ class CZSLDataset(BaseDataset):
                  pipeline: Sequence = (),
                  test_mode: bool | None = None,
                  metainfo: dict | None = None,
+                 features: str | None = None,
                  **kwargs: Any) -> None:
         if phase not in PHASES:
             raise ValueError(f"phase must be 'train', 'val' or 'test', got {phase!r}.")
         self.space = space
         self.phase = phase
         self.skipped: dict[str, int] = {}
+        self.features = features
+        self._image_pipeline = pipeline
+        if features is not None:
+            pipeline = feature_pipeline(pipeline, features, phase)
         state = space.to_dict()
         names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in state['pairs']]
         metainfo = {'classes': tuple(names), **(metainfo or {}), 'space': state,
@@ -62,6 +73,16 @@ class CZSLDataset(BaseDataset):
             pipeline=pipeline,
             test_mode=phase != 'train' if test_mode is None else test_mode,
             **kwargs)
+
+    def full_init(self) -> None:
+        """Reads the samples; with ``features``, compares them with the stored image list."""
+        if self._fully_initialized:
+            return
+        super().full_init()
+        if self.features is not None:
+            load: LoadFeature = self.pipeline.transforms[0]
+            names = [sample_name(self.get_data_info(i)) for i in range(len(self))]
+            load.store.check(names, self._image_pipeline, subset=self._indices is not None)
 
     @classmethod
     def make_space(cls, phase: str = 'train', **kwargs: Any) -> CompositionSpace:
@@ -89,6 +110,8 @@ class CZSLDataset(BaseDataset):
             f'Pairs: \t{seen} seen, {len(self.space) - seen} unseen',
         ]
         body += [f'Skipped: \t{number} ({reason})' for reason, number in self.skipped.items()]
+        if self.features is not None:
+            body.append(f'Features: \t{self.features}')
         if self.data_root:
             body.append(f'Root of the data: \t{self.data_root}')
         return body

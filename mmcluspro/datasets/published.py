@@ -79,7 +79,8 @@ class PublishedCZSL(CZSLDataset):
             raise ValueError(f'{path} has no image for phase={self.phase!r} '
                              f'(rows: {len(rows)}, skipped: {self.skipped or "none"}).')
         labels = self.labels([rows[i]['attr'] for i in numbers], [rows[i]['obj'] for i in numbers])
-        return [{'img_path': image, **label} for image, label in zip(paths, labels)]
+        return [{'img_path': image, 'name': rows[i]['image'], **label}
+                for i, image, label in zip(numbers, paths, labels)]
 
     def _find_images(self, rows: list[dict], numbers: list[int],
                      path: str) -> tuple[list[int], list[str]]:

@@ -95,7 +95,8 @@ class TableCZSL(CZSLDataset):
         if not rows:
             raise ValueError(f'{self._source} has no image for phase={self.phase!r}.')
         labels = self.labels([row.attribute for row in rows], [row.object for row in rows])
-        return [{'img_path': path, **label} for path, label in zip(paths, labels)]
+        return [{'img_path': path, 'name': row.image, **label}
+                for row, path, label in zip(rows, paths, labels)]
 
 
 def _read(data_root: str, table: str | None, separator: str,

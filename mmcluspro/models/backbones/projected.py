@@ -39,22 +39,22 @@ class ProjectedBackbone(FrozenTower):
         feature = self.backbone(x)
         if isinstance(feature, (tuple, list)):
             feature = feature[-1]
-        feature = self._pooled(feature)
+        feature = self.pooled(feature, self.pool, type(self.backbone).__name__)
         if feature.shape[1] != self.in_channels:
             raise ValueError(
                 f'backbone.in_channels={self.in_channels}, but the last feature of '
                 f'{type(self.backbone).__name__} has {feature.shape[1]} channels; set it to that.')
         return (self.proj(feature), )
 
-    def _pooled(self, feature: Tensor) -> Tensor:
-        """(B, C, H, W), (B, L, C) or (B, C) → (B, C)."""
+    @staticmethod
+    def pooled(feature: Tensor, pool: str | None, name: str) -> Tensor:
+        """(B, C, H, W), (B, L, C) or (B, C) → (B, C); ``name`` is for messages."""
         if feature.ndim == 2:
             return feature
-        if self.pool == 'avg':
+        if pool == 'avg':
             return feature.mean(dim=(2, 3)) if feature.ndim == 4 else feature.mean(dim=1)
-        if self.pool == 'cls' and feature.ndim == 3:
+        if pool == 'cls' and feature.ndim == 3:
             return feature[:, 0]
         raise ValueError(
-            f'backbone.pool={self.pool!r} does not fit a feature of shape '
-            f"{tuple(feature.shape)} of {type(self.backbone).__name__}; set pool='avg' or let "
-            'the backbone return one vector an image.')
+            f"backbone.pool={pool!r} does not fit a feature of shape {tuple(feature.shape)} of "
+            f"{name}; set pool='avg' or let the backbone return one vector an image.")

@@ -1,0 +1,214 @@
+"""Features of a frozen backbone on disk: reading them, and checking whose they are.
+
+::
+
+    <root>/features.json             the facts: backbone, weights, pipeline, normalisation
+    <root>/<phase>/names.json        the images, in order
+    <root>/<phase>/00000-<crc>.npy   shards of (n, D), memory-mapped; the name holds their CRC-32
+
+``tools/extract_features.py`` writes them (:mod:`mmcluspro.datasets.feature_writer`).
+"""
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmcv.transforms import BaseTransform
+
+from mmcluspro.registry import TRANSFORMS
+
+FACTS, NAMES = 'features.json', 'names.json'
+SHARD = re.compile(r'(\d{5})-([0-9a-f]{8})\.npy')
+
+
+def command(root: str | Path) -> str:
+    """What to type to make the features, or to complete them."""
+    return (f'python tools/extract_features.py CONFIG --out {root}  (CONFIG: the config that you '
+            'train with)')
+
+
+def plain(value: Any) -> Any:
+    """A part of a config as JSON has it: dicts, lists, text, numbers."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def differences(stored: Any, asked: Any, where: str) -> Iterator[str]:
+    """Names the fields in which two plain values differ."""
+    if isinstance(stored, Mapping) and isinstance(asked, Mapping):
+        for key in sorted({*stored, *asked}):
+            yield from differences(stored.get(key), asked.get(key), f'{where}.{key}')
+    elif (isinstance(stored, list) and isinstance(asked, list) and len(stored) == len(asked)
+          and any(isinstance(item, Mapping) for item in stored)):
+        for number, (first, second) in enumerate(zip(stored, asked)):
+            yield from differences(first, second, f'{where}[{number}]')
+    elif stored != asked:
+        yield f'{where} was {stored!r} and is {asked!r}'
+
+
+def read_facts(root: str | Path) -> dict[str, Any]:
+    """The facts of a folder of features."""
+    path = Path(root).expanduser() / FACTS
+    try:
+        return json.loads(path.read_text(encoding='utf-8'))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f'There are no features in {root}. Make them first:\n  {command(root)}') from None
+    except ValueError as error:
+        raise ValueError(f'{path} is damaged ({error}). Delete the folder {root} and make the '
+                         f'features again:\n  {command(root)}') from None
+
+
+def sample_name(info: Mapping[str, Any]) -> str:
+    """What identifies a picture: its name in the data, or the checksum of drawn pixels."""
+    if 'name' in info:
+        return info['name']
+    if 'img' in info:
+        return f'{info.get("row", 0)}-{checksum(info["img"])}'
+    return info['img_path']
+
+
+def list_change(stored: Sequence[str], asked: Sequence[str]) -> str:
+    """Says how two image lists differ; '' when they do not."""
+    if list(stored) == list(asked):
+        return ''
+    text = f'{len(stored)} images were stored, the data has {len(asked)}'
+    for number, (first, second) in enumerate(zip(stored, asked)):
+        if first != second:
+            return f'{text}; image {number} was {first!r} and is {second!r}'
+    return f'{text}; the first {min(len(stored), len(asked))} agree'
+
+
+class FeatureStore:
+    """The features of one phase.
+
+    Args:
+        root (str | Path): Folder that ``tools/extract_features.py`` wrote.
+        phase (str): 'train', 'val' or 'test'.
+    """
+
+    def __init__(self, root: str | Path, phase: str) -> None:
+        self.root, self.phase = str(root), phase
+        self.folder = Path(root).expanduser() / phase
+        self.facts = read_facts(root)
+        try:
+            self.names: list[str] = json.loads((self.folder / NAMES).read_text(encoding='utf-8'))
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f'{root} has no features of phase {phase!r}. Make them first:\n'
+                f'  {command(root)}') from None
+        self.rows = {name: row for row, name in enumerate(self.names)}
+        self._shards: list[np.ndarray] | None = None
+        self.open()
+
+    def open(self) -> list[np.ndarray]:
+        """Maps all shards into memory, once, and checks that they are whole."""
+        if self._shards is None:
+            size = self.facts['shard_size']
+            count = -(-len(self.names) // size)
+            files = find_shards(self.folder)
+            missing = [number for number in range(count) if number not in files]
+            if missing:
+                raise ValueError(
+                    f'The features in {self.folder} are not complete: {len(missing)} of {count} '
+                    f'shards are missing. The same command goes on:\n  {command(self.root)}')
+            shards = [read_shard(files[number], min(size, len(self.names) - number * size))
+                      for number in range(count)]
+            if len({(shard.shape[1], shard.dtype) for shard in shards}) > 1:
+                raise ValueError(f'The shards in {self.folder} differ in width or dtype. Delete '
+                                 f'the folder and make them again:\n  {command(self.root)}')
+            self._shards = shards
+        return self._shards
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The feature of an image by its name, shape (D,), float32."""
+        if name not in self.rows:
+            raise ValueError(f'{self.folder} has no feature of image {name!r}. Make the features '
+                             f'of this image list in another folder:\n  {command(self.root)}')
+        shard, row = divmod(self.rows[name], self.facts['shard_size'])
+        return self.open()[shard][row].astype(np.float32)
+
+    def check(self, names: Sequence[str], pipeline: Sequence, subset: bool) -> None:
+        """Refuses another image list or pipeline than those of the extraction.
+
+        Args:
+            names (Sequence[str]): Images of the dataset, in order.
+            pipeline (Sequence): Its transforms, as the config has them.
+            subset (bool): Whether ``names`` is a part of the list by intention.
+        """
+        if subset:
+            change = next((f'image {name!r} is not in it' for name in names
+                           if name not in self.rows), '')
+        else:
+            change = list_change(self.names, names)
+        if change:
+            raise ValueError(
+                f'{self.folder} is of another image list: {change}. Make the features of this one '
+                f'in another folder:\n  {command("NEW_FOLDER")}')
+        changes = list(differences(self.facts['pipeline'], plain(pipeline), 'pipeline'))
+        if pipeline and changes:
+            raise ValueError(
+                f'The features in {self.root} were made with another pipeline than that of '
+                f'phase {self.phase!r}: {"; ".join(changes)}. Features cannot be augmented: set '
+                'pipeline to the one of the extraction (the test pipeline), or make them again.')
+
+    def __getstate__(self) -> dict:
+        """Dataloader workers map the files anew; pickled maps would become copies."""
+        return {**self.__dict__, '_shards': None}
+
+
+def find_shards(folder: Path) -> dict[int, Path]:
+    """Finished shards by number; a file that is still written bears another name."""
+    found = ((SHARD.fullmatch(path.name), path) for path in sorted(folder.glob('*.npy')))
+    return {int(match[1]): path for match, path in found if match}
+
+
+def read_shard(path: Path, rows: int) -> np.ndarray:
+    """Maps a shard of features (rows, D) into memory, after a look at its checksum."""
+    try:
+        array = np.load(path, mmap_mode='r', allow_pickle=False)
+        whole = array.ndim == 2 and len(array) == rows and path.name[6:14] == checksum(array)
+        reason = f'shape {array.shape} or checksum {checksum(array)} is wrong'
+    except (ValueError, OSError, EOFError) as error:
+        whole, reason = False, str(error)
+    if not whole:
+        raise ValueError(f'{path} is damaged ({reason}). Delete it; the same command makes it '
+                         f'again:\n  {command(path.parents[1])}')
+    return array
+
+
+def checksum(array: np.ndarray) -> str:
+    """CRC-32 of an array's bytes."""
+    return f'{zlib.crc32(memoryview(np.ascontiguousarray(array))):08x}'
+
+
+@TRANSFORMS.register_module()
+class LoadFeature(BaseTransform):
+    """Adds ``feature`` (D,) to a sample, in the place of loading and preparing its image.
+
+    A dataset with ``features=root`` puts it into its pipeline by itself.
+
+    Args:
+        root (str): Folder that ``tools/extract_features.py`` wrote.
+        phase (str): 'train', 'val' or 'test'.
+    """
+
+    def __init__(self, root: str, phase: str) -> None:
+        self.store = FeatureStore(root, phase)
+
+    def transform(self, results: dict) -> dict:
+        results['feature'] = self.store[sample_name(results)]
+        return results
+
+
+def feature_pipeline(pipeline: Sequence, root: str, phase: str) -> list:
+    """Replaces the image transforms: load the feature, then pack it as the last one did."""
+    last = pipeline[-1] if pipeline else None
+    packs = isinstance(last, Mapping) and str(last['type']).split('.')[-1] == 'PackInputs'
+    tail = [dict(last, input_key='feature')] if packs and last else []
+    return [LoadFeature(root, phase), *tail]
