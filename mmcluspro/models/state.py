@@ -5,6 +5,8 @@ frozen parameters are then left out of checkpoints (ViT-L/14: tens of MB instead
 taken from the model itself on loading, provided that the model holds the same weights: a
 fingerprint travels with the checkpoint. Everything else is saved: what is trained, all persistent
 buffers, and frozen weights that nobody could restore, such as those of a random tower.
+
+Published files also leave out what only training needs (``declare_training_only``): prototypes.
 """
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -32,6 +34,15 @@ def declare_restorable(module: nn.Module) -> None:
     # Positions are resampled for another image size; the rest of the tower stays the same.
     module.register_buffer(FINGERPRINT, fingerprint(
         {name: p for name, p in frozen.items() if not name.endswith('positional_embedding')}))
+
+
+def declare_training_only(module: nn.Module) -> None:
+    """Marks the state of a module as needed by training only: a file may leave all of it out.
+
+    Args:
+        module (nn.Module): Keeps what it was built with when a file has nothing of it.
+    """
+    module._training_only = True  # type: ignore[assignment]
 
 
 def fingerprint(tensors: dict[str, Tensor]) -> Tensor:
@@ -67,8 +78,8 @@ def restorable_keys(model: nn.Module, prefix: str = '') -> dict[str, Tensor]:
 def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: str = '') -> None:
     """Refuses a state dict that lacks a key, has one too many or one of another shape.
 
-    Restorable parameters, non-persistent and unset buffers may be there or not; the shape of
-    buffers is left to the modules that own them.
+    Restorable parameters, non-persistent and unset buffers may be there or not, and what only
+    training needs as a whole; the shape of buffers is left to the modules that own them.
 
     Args:
         model (nn.Module): The model that would load it.
@@ -81,6 +92,7 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     model = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
     known, optional = _all_keys(model, prefix)
     keys = {key for key in state_dict if key.startswith(prefix)}
+    optional.update(_left_out(model, state_dict, prefix))
     # Batch counters are younger than BatchNorm; torch and mmengine do without them, too.
     missing = [key for key in known if key not in keys | optional
                and not key.endswith('num_batches_tracked')]
@@ -140,6 +152,15 @@ def _declared(model: nn.Module, prefix: str) -> Iterator[tuple[str, dict[str, Te
                           if name in names and not parameter.requires_grad}
 
 
+def _left_out(model: nn.Module, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
+    """The model's own state of modules that only training needs and the file knows nothing of."""
+    declared = [module.state_dict(prefix=f'{prefix}{path}.' if path else prefix)
+                for path, module in model.named_modules(remove_duplicate=False)
+                if getattr(module, '_training_only', False)]
+    return {key: tensor for own in declared if not own.keys() & state_dict.keys()
+            for key, tensor in own.items()}
+
+
 def _drop_restorable(module: nn.Module, state_dict: dict, prefix: str, metadata: Any) -> None:
     for key in restorable_keys(module, prefix):
         state_dict.pop(key, None)
@@ -158,6 +179,7 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
                 'those of this model are others. Set arch and pretrained to the ones it was '
                 'trained with, or save with full_state=True.')
         state_dict.update({key: parameter.detach() for key, parameter in absent.items()})
+    state_dict.update(_left_out(module, state_dict, prefix))
     # A full checkpoint may be loaded without the source of the tower: pretrained=None.
     for key in [key for key in state_dict if key.startswith(prefix)
                 and key.endswith(FINGERPRINT) and key not in buffers]:

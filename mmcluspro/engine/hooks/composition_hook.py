@@ -7,11 +7,11 @@ import torch
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.evaluation import CZSLMetric, feasibility_scores
+from mmcluspro.evaluation import Calibration, CZSLMetric, feasibility_scores
 from mmcluspro.registry import HOOKS
 
 
@@ -30,6 +30,19 @@ def needs_calibration(runner: Runner) -> bool:
     waiting = any(metric.threshold == 'stored' for metric in czsl_metrics(runner.test_evaluator))
     hook = next(hook for hook in runner.hooks if isinstance(hook, CompositionHook))
     return waiting and hook.threshold is None and runner.val_evaluator is not None
+
+
+def score_link(head: nn.Module) -> str:
+    """What makes logits of the scores of a head: the logarithm, or nothing."""
+    return 'identity' if getattr(head, 'fusion', None) == 'logits' else 'log'
+
+
+def stored_calibration(calibration: dict[str, Any], world: str) -> Calibration | None:
+    """Temperature and seen bias of a world from ``meta.calibration``, None where there is none."""
+    values = calibration.get(world, {})
+    if any(values.get(name) is None for name in Calibration._fields):
+        return None
+    return Calibration(*(float(values[name]) for name in Calibration._fields))
 
 
 @torch.no_grad()
@@ -51,8 +64,8 @@ class CompositionHook(Hook):
     - Before validation and test: the model scores the pairs of that phase, for
       every world that a metric asks for; open-world metrics get the
       feasibility of all pairs from the text features.
-    - After validation: bias and threshold are kept, saved in the checkpoint's
-      ``meta.calibration``, and used by the test.
+    - After validation: bias, threshold, temperature and seen bias are kept,
+      saved in the checkpoint's ``meta.calibration``, and used by the test.
     - After each evaluation: the seen-unseen curve goes to the work folder.
     - On loading: other labels are an error.
     """
@@ -77,6 +90,8 @@ class CompositionHook(Hook):
     def before_val(self, runner: Runner) -> None:
         """Prepares the pairs of validation."""
         self._prepare(runner, runner.val_loop.dataloader.dataset.space, runner.val_evaluator)
+        for metric in czsl_metrics(runner.val_evaluator):
+            metric.set_calibration(score_link(unwrap(runner.model).head))
 
     def before_test(self, runner: Runner) -> None:
         """Prepares the pairs of the test, with what validation chose."""
@@ -84,6 +99,9 @@ class CompositionHook(Hook):
         for metric in czsl_metrics(runner.test_evaluator):
             if metric.threshold == 'stored' and self.threshold is not None:
                 metric.threshold = self.threshold
+            chosen = stored_calibration(self.calibration, metric.world)
+            if chosen is not None:
+                metric.set_calibration(score_link(unwrap(runner.model).head), chosen)
 
     @property
     def threshold(self) -> float | None:
@@ -144,6 +162,7 @@ class CompositionHook(Hook):
         """Checks the labels, and takes over bias and threshold."""
         model = unwrap(runner.model)
         meta = checkpoint.get('meta', {})
+        _check_weights_only(runner, checkpoint)
         saved = meta.get('dataset_meta', {}).get('space')
         if saved is not None:
             names = (tuple(saved['attributes']), tuple(saved['objects']))
@@ -155,3 +174,19 @@ class CompositionHook(Hook):
                     'config that it was trained with.')
         self.calibration = meta.get('calibration', {})
         self._calibrated_at = runner.iter if self.calibration else None
+
+
+def _check_weights_only(runner: Runner, checkpoint: dict[str, Any]) -> None:
+    """A published file holds neither the state of a run nor prototypes."""
+    if runner._resume and 'message_hub' not in checkpoint:
+        raise ValueError(
+            'The checkpoint holds weights only, for example a published file: there is no run to '
+            'go on with. Leave --resume out and start from the weights with --cfg-options '
+            'load_from=FILE, or resume from an epoch_*.pth of the run.')
+    keys = checkpoint.get('state_dict', {})
+    banks = getattr(unwrap(runner.model).head, 'banks', None)
+    if isinstance(runner._train_loop, BaseLoop) and banks and not any(
+            'head.banks.' in key for key in keys):
+        runner.logger.warning(
+            'The checkpoint holds no prototypes, for example a published file: training starts '
+            'from new ones, found in the training images with the weights of the checkpoint.')
