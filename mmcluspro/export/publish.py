@@ -1,0 +1,75 @@
+"""A checkpoint to hand out: the weights that predict, and nothing of the run."""
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmcluspro.apis.config_text import parse_config
+from mmcluspro.engine.checkpoint import load_from_local
+
+from .files import writable
+
+KEPT_META = ('cfg', 'dataset_meta', 'calibration', 'epoch', 'iter', 'mmengine_version')
+# Where the run was on the disk of its owner; prediction does not know of it.
+PRIVATE_FIELDS = ('work_dir', 'load_from', 'resume')
+
+
+def publish(source: str | Path, target: str | Path) -> Path:
+    """Writes a file that predicts the same, bit by bit, without the state of training.
+
+    Optimizer, schedule, history and prototypes are left out; config, label space and what
+    validation chose stay, so that the file alone is enough to predict. Nothing of the file is
+    executed.
+
+    Args:
+        source (str | Path): A checkpoint of ``tools/train.py``.
+        target (str | Path): Name of the new file; the first eight hex digits of its SHA-256 are
+            put before the suffix. A folder takes the name of the source.
+
+    Returns:
+        Path: The new file.
+    """
+    checkpoint = load_from_local(str(source), 'cpu')
+    content = published(checkpoint, str(source))
+    buffer = io.BytesIO()  # not a file: torch.save would put its name into the bytes
+    torch.save(content, buffer)
+    data = buffer.getvalue()
+    path = Path(target)
+    if path.is_dir() or str(target).endswith(os.sep):
+        path = path / Path(source).name
+    path = path.with_name(f'{path.stem}-{hashlib.sha256(data).hexdigest()[:8]}.pth')
+    with writable(path) as temporary:
+        temporary.write_bytes(data)
+    return path
+
+
+def published(checkpoint: Any, name: str) -> dict[str, Any]:
+    """What stays of a checkpoint.
+
+    Args:
+        checkpoint (Any): As ``safe_load`` returns it.
+        name (str): What messages call it.
+    """
+    meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
+    if not isinstance(meta, dict) or not isinstance(checkpoint.get('state_dict'), dict):
+        raise ValueError(
+            f'{name} holds no state_dict and meta: it is no checkpoint of mmcluspro. Give a file '
+            'that tools/train.py wrote.')
+    missing = [key for key in ('cfg', 'dataset_meta') if not meta.get(key)]
+    if missing:
+        raise ValueError(
+            f'{name} has no meta field {missing[0]!r}: the published file could not predict '
+            'alone. Give a file that tools/train.py wrote.')
+    kept = {key: meta[key] for key in KEPT_META if key in meta}
+    cfg = parse_config(meta['cfg'], name)
+    for field in PRIVATE_FIELDS:
+        cfg.pop(field, None)
+    kept['cfg'] = cfg.pretty_text
+    # A tensor that is a view would be saved with all it is a view of.
+    weights = {key: value.detach().clone() if isinstance(value, Tensor) else value
+               for key, value in checkpoint['state_dict'].items() if 'head.banks.' not in key}
+    return dict(meta=kept, state_dict=weights)

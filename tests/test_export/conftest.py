@@ -1,0 +1,89 @@
+"""Checkpoints on Shapes: one that was trained, and others with random weights, made in a moment."""
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from torch import nn
+
+from mmcluspro.engine.launch import build_runner
+from mmcluspro.registry import MODELS
+
+ROOT = Path(__file__).resolve().parents[2]
+CALIBRATION = dict(closed=dict(bias=0.125, threshold=None), open=dict(bias=0.25, threshold=0.5))
+KINDS = {
+    'lora': ('cluspro_shapes.py', {}),
+    'bottleneck': ('baseline_shapes.py', {
+        'model.backbone.peft': dict(type='mmcluspro.Bottleneck', width=8, _delete_=True)}),
+    'batch_norm': ('baseline_shapes.py', {'model.neck.norm': 'BN', 'model.head.fusion': 'logits'}),
+    'zero_shot': ('clip_zeroshot_shapes.py', {}),
+    'csp': ('baselines/csp_shapes.py', {}),
+}
+
+
+def config(name, **options):
+    cfg = Config.fromfile(ROOT / 'configs' / name)
+    for field, value in options.items():
+        if isinstance(value, dict) and value.pop('_delete_', False):
+            owner, _, last = field.rpartition('.')
+            cfg.merge_from_dict({field: None})
+            cfg.merge_from_dict({owner: {last: value}})
+        else:
+            cfg.merge_from_dict({field: value})
+    return cfg
+
+
+def write_checkpoint(path, kind='lora', **options):
+    """A checkpoint with random weights in the place of trained ones."""
+    name, changes = KINDS[kind]
+    cfg = config(name, **changes, **options)
+    torch.manual_seed(0)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        model = MODELS.build(cfg.model)
+    for key, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter, std=0.05 if 'prompt' in key else 0.2)
+    for key, buffer in model.named_buffers():
+        if 'running' in key:
+            nn.init.uniform_(buffer, 0.5, 1.5)
+    space = model.head.worlds['closed']
+    torch.save(dict(
+        state_dict=model.state_dict(),
+        meta=dict(cfg=cfg.pretty_text, dataset_meta=dict(space=space.to_dict()),
+                  calibration=CALIBRATION)), path)
+    return path
+
+
+@pytest.fixture(autouse=True, scope='session')
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='session')
+def checkpoints(tmp_path_factory):
+    """Checkpoint of a kind, written when it is first asked for."""
+    folder = tmp_path_factory.mktemp('checkpoints')
+
+    def get(kind='lora'):
+        path = folder / f'{kind}.pth'
+        return path if path.exists() else write_checkpoint(path, kind)
+
+    return get
+
+
+@pytest.fixture(scope='session')
+def trained(tmp_path_factory):
+    """A checkpoint of a short run of ClusPro, with optimizer, history and prototypes."""
+    folder = tmp_path_factory.mktemp('run')
+    cfg = config('cluspro_shapes.py', **{
+        'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 128,
+        'val_dataloader.dataset.indices': list(range(0, 510, 16)), 'log_level': 'WARNING',
+        'work_dir': str(folder), 'launcher': 'none'})
+    for phase in ('train', 'val', 'test'):
+        cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')
+    build_runner(cfg).train()
+    return folder / 'epoch_1.pth'

@@ -1,0 +1,132 @@
+import hashlib
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmcluspro.apis import load_model
+from mmcluspro.engine.checkpoint import safe_load
+from mmcluspro.engine.launch import build_runner
+from mmcluspro.export.publish import publish
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def handed_out(trained, tmp_path_factory):
+    return publish(trained, tmp_path_factory.mktemp('out') / 'cluspro.pth')
+
+
+def runner(work_dir, **options):
+    cfg = Config.fromfile(ROOT / 'configs' / 'cluspro_shapes.py')
+    cfg.merge_from_dict({
+        'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 64,
+        'test_dataloader.dataset.indices': list(range(0, 1020, 40)), 'log_level': 'WARNING',
+        'val_cfg': None, 'val_dataloader': None, 'val_evaluator': None,
+        'work_dir': str(work_dir), 'launcher': 'none', **options})
+    for phase in ('train', 'test'):
+        cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')
+    return build_runner(cfg)
+
+
+def test_it_holds_the_weights_and_what_prediction_needs(trained, handed_out):
+    before, after = safe_load(trained), safe_load(handed_out)
+
+    assert {'optimizer', 'message_hub'} <= set(before)
+    assert any('banks' in key for key in before['state_dict'])
+    assert set(after) == {'meta', 'state_dict'}
+    assert set(after['state_dict']) == {
+        key for key in before['state_dict'] if 'banks' not in key}
+    for field in ('dataset_meta', 'calibration'):
+        assert after['meta'][field] == before['meta'][field]
+    assert 'threshold' in after['meta']['calibration']['open']
+    assert str(trained.parent) in before['meta']['cfg']
+    assert str(trained.parent) not in after['meta']['cfg']
+
+
+def test_the_name_ends_with_the_hash_of_the_file(trained, handed_out, tmp_path):
+    digest = hashlib.sha256(handed_out.read_bytes()).hexdigest()
+
+    assert handed_out.name == f'cluspro-{digest[:8]}.pth'
+    again = publish(trained, tmp_path)
+    assert again.name == f'epoch_1-{digest[:8]}.pth'
+
+
+def test_load_model_predicts_the_same_bits(trained, handed_out):
+    images = torch.randn(5, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+
+    with torch.no_grad():
+        before, after = (load_model(file)(images) for file in (trained, handed_out))
+
+    assert torch.equal(before, after)
+
+
+def test_the_test_of_a_config_finds_the_same_numbers(trained, handed_out, tmp_path):
+    before, after = (runner(tmp_path, load_from=str(file)).test() for file in (trained, handed_out))
+
+    assert before == after
+    assert before['czsl/auc'] > 0 and 'czsl_open/threshold' in before
+
+
+def test_training_starts_from_it_with_new_prototypes_and_says_so(handed_out, tmp_path, capfd):
+    run = runner(tmp_path, load_from=str(handed_out))
+    run.train()
+
+    assert 'holds no prototypes' in capfd.readouterr().out
+    assert bool(run.model.head.bank('attr').initialised)
+
+
+def test_it_cannot_be_resumed(handed_out, tmp_path):
+    with pytest.raises(ValueError, match='weights only.*load_from=FILE'):
+        runner(tmp_path, load_from=str(handed_out), resume=True).train()
+
+
+def test_half_of_a_bank_is_no_published_file(trained, tmp_path):
+    saved = safe_load(trained)
+    del saved['state_dict']['head.banks.attr.prototypes']
+    torch.save(saved, tmp_path / 'half.pth')
+
+    with pytest.raises(ValueError, match=r'missing head\.banks\.attr\.prototypes'):
+        load_model(tmp_path / 'half.pth')
+
+
+@pytest.mark.parametrize('content, message', [
+    (dict(state_dict={}), 'no state_dict and meta'),
+    (dict(state_dict={}, meta=dict(dataset_meta=dict(space={1: 2}))), "no meta field 'cfg'"),
+    ([1], 'no state_dict and meta'),
+    (Path('x'), 'was refused'),
+    (None, 'does not exist'),
+])
+def test_another_file_is_refused_in_words(tmp_path, content, message):
+    if content is not None:
+        torch.save(content, tmp_path / 'other.pth')
+
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        publish(tmp_path / 'other.pth', tmp_path / 'out.pth')
+
+    assert not list(tmp_path.glob('*out*'))
+
+
+def test_the_tool_says_the_name_and_refuses_without_a_traceback(
+        trained, tmp_path, monkeypatch, capsys):
+    tool = str(ROOT / 'tools/model_converters/publish_model.py')
+    monkeypatch.setattr(sys, 'argv', [tool, str(trained), str(tmp_path / 'new' / 'model.pth')])
+    runpy.run_path(tool, run_name='__main__')
+    written, = (tmp_path / 'new').iterdir()
+    assert str(written) in capsys.readouterr().out
+    assert written.stat().st_size < trained.stat().st_size / 2
+
+    monkeypatch.setattr(sys, 'argv', [tool, str(tmp_path / 'none.pth'), str(tmp_path)])
+    with pytest.raises(SystemExit, match='2'):
+        runpy.run_path(tool, run_name='__main__')
+    assert 'none.pth does not exist' in capsys.readouterr().err
+
+
+def test_a_folder_that_is_a_file(trained, tmp_path):
+    (tmp_path / 'file').write_text('')
+
+    with pytest.raises(ValueError, match='cannot be written'):
+        publish(trained, tmp_path / 'file' / 'model.pth')
