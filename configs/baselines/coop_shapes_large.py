@@ -14,3 +14,5 @@ model = dict(
         fusion='composition',
         text=dict(prompt=dict(
             learn=('context', ), names='tokens', share_context=True, attr_dropout=0.0))))
+# Three context vectors shared by all pairs: at the rate of the vocabulary they forget.
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'prompt': dict(lr_mult=0.05)}))

@@ -12,4 +12,4 @@ model = dict(
     head=dict(
         loss_weights=dict(attr=0, obj=0),
         fusion='composition',
-        text=dict(prompt=dict(learn=('vocabulary', )))))
+        text=dict(prompt=dict(learn=('vocabulary', ), attr_dropout=0.0))))

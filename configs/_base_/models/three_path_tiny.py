@@ -9,7 +9,7 @@ model = dict(
         type='mmcluspro.CLIPVision',
         arch='tiny_clip',
         pretrained='tiny_clip',
-        peft=dict(type='mmcluspro.LoRA', rank=16, alpha=16, drop_rate=0.1)),
+        peft=dict(type='mmcluspro.LoRA', rank=16, alpha=16)),
     neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=64),
     head=dict(
         type='mmcluspro.ThreePathHead',

@@ -6,6 +6,6 @@ optim_wrapper = dict(
     paramwise_cfg=dict(custom_keys={'prompt': dict(lr_mult=0.25)}))
 param_scheduler = dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True)
 
-train_cfg = dict(by_epoch=True, max_epochs=20, val_interval=1)
+train_cfg = dict(by_epoch=True, max_epochs=15, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
