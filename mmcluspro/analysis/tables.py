@@ -6,7 +6,8 @@ from typing import Any
 import yaml
 
 METRICS = ('seen', 'unseen', 'hm', 'auc')
-DATASETS = dict(mitstates='MIT-States', utzappos='UT-Zappos', cgqa='C-GQA', shapes='Shapes')
+DATASETS = dict(mitstates='MIT-States', utzappos='UT-Zappos', cgqa='C-GQA', shapes='Shapes',
+                shapes_large='Shapes (large)')
 WORLDS = dict(closed='czsl', open='czsl_open')
 
 
