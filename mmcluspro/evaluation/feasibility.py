@@ -65,13 +65,14 @@ class PairGroups:
         num (int): Number of thresholds J.
 
     Attributes:
+        group (Tensor): As given.
         outside (Tensor): For J = 1: 0 for the pairs of group j, -inf for the others, shape (2, P).
         order (Tensor): For J > 1: indices of the pairs of groups 0 … J, group by group, rising in
             each; ``order[bounds[j]:bounds[j + 1]]`` is group j.
     """
 
     def __init__(self, group: Tensor, num: int) -> None:
-        group = group.cpu()
+        self.group = group = group.cpu()
         self.num = num
         self.outside, self.order, self.bounds = torch.empty(0), group[:0], [0]
         if num == 1:

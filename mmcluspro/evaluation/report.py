@@ -5,6 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .calibration import (
+    INVERSE_TEMPERATURES,
+    Calibration,
+    LogSums,
+    confidences,
+    expected_calibration_error,
+    fit_calibration,
+)
 from .curve import exact_metrics, standard_metrics
 from .reduction import Margins
 
@@ -39,17 +47,42 @@ def best_threshold(margins: Margins) -> int:
     ]))
 
 
+def calibration_grid(calibration: Calibration | None) -> tuple[float, ...]:
+    """The inverse temperatures to keep: none but 1 and the one that is known."""
+    if calibration is None:
+        return INVERSE_TEMPERATURES
+    return tuple(sorted({1.0, 1 / calibration.temperature}))
+
+
+def summarise_calibration(sums: LogSums, is_seen: np.ndarray, calibration: Calibration | None,
+                          threshold: int = 0) -> dict[str, float]:
+    """``ece`` of s / Σ s and ``ece_calibrated``, in percent, with what calibrates.
+
+    Args:
+        sums (LogSums): For the grid of :func:`calibration_grid`.
+        is_seen (np.ndarray): Whether the true pair is seen, shape (N,).
+        calibration (Calibration, optional): None chooses it here, on these samples.
+        threshold (int): Which threshold. Defaults to 0.
+    """
+    grid = calibration_grid(calibration)
+    chosen = calibration or fit_calibration(sums, is_seen, threshold, grid)
+    before, after = (
+        expected_calibration_error(*confidences(sums, is_seen, which, threshold, grid))
+        for which in (Calibration(), chosen))
+    return dict(ece=before, ece_calibrated=after, **chosen._asdict())
+
+
 def format_table(numbers: dict[str, float], topk: Sequence[int]) -> str:
     """One aligned line a k below a line of names."""
     names = ['seen', 'unseen', 'hm', 'auc', 'auc_exact', 'hm_exact', 'attr_acc', 'obj_acc',
-             'best_bias']
+             'best_bias', 'ece', 'ece_calibrated']
     names = [name for name in names if name in numbers]
     lines = [['', *names]]
     for column, k in enumerate(topk):
         suffix = f'_top{k}' if column else ''
         lines.append([f'top-{k}', *(
             f'{numbers[name + suffix]:{".4g" if name == "best_bias" else ".2f"}}'
-            for name in names)])
+            if name + suffix in numbers else '' for name in names)])
     widths = [max(map(len, column)) for column in zip(*lines)]
     return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths))
                      for line in lines)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
@@ -13,10 +14,17 @@ from torch import Tensor
 from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.registry import METRICS
 
+from ..calibration import LINKS, Calibration, LogSums, reduce_log_sums
 from ..curve import Curve, czsl_curve
 from ..feasibility import PairGroups, feasibility_scores, threshold_candidates
 from ..reduction import Margins, reduce_scores
-from ..report import best_threshold, format_table, summarise
+from ..report import (
+    best_threshold,
+    calibration_grid,
+    format_table,
+    summarise,
+    summarise_calibration,
+)
 from ..score_matrix import calculate, check_topk
 
 
@@ -29,8 +37,12 @@ class CZSLMetric(BaseMetric):
     see ``docs/evaluation.md``. Reads ``{world}_score``, ``attr_label`` and ``obj_label`` of each
     data sample and the pairs from ``dataset_meta['space']``.
 
-    After an evaluation ``chosen`` holds the bias and the threshold for deployment (every rank),
-    and ``curve`` the exact seen-unseen curve (first rank).
+    After :meth:`set_calibration` also ``ece``, ``ece_calibrated``, ``temperature`` and
+    ``seen_bias``, see :mod:`~mmcluspro.evaluation.calibration`.
+
+    After an evaluation ``chosen`` holds what deployment needs (bias, threshold, and temperature
+    and seen bias where they were asked for; every rank), and ``curve`` the exact seen-unseen
+    curve (first rank).
 
     Args:
         world (str): 'closed': the pairs of the phase; 'open': all attributes x all objects.
@@ -87,6 +99,8 @@ class CZSLMetric(BaseMetric):
         self.curve: Curve | None = None
         self._rho: Tensor | None = None
         self._thresholds: Tensor | None = None
+        self.link: str | None = None
+        self.calibration: Calibration | None = None
 
     @property
     def wants_feasibility(self) -> bool:
@@ -102,6 +116,18 @@ class CZSLMetric(BaseMetric):
         if not rho.isfinite().all():
             raise ValueError('set_feasibility needs finite numbers, got NaN or infinity.')
         self._rho = rho.detach().cpu()
+
+    def set_calibration(self, link: str, calibration: Calibration | None = None) -> None:
+        """Asks for probabilities and how far they can be trusted.
+
+        Args:
+            link (str): 'log' for scores of Eq. 13, 'identity' for logits.
+            calibration (Calibration, optional): What validation chose. Defaults to None: it is
+                chosen here, on the samples of this evaluation.
+        """
+        if link not in LINKS:
+            raise ValueError(f'link must be one of {LINKS}, got {link!r}.')
+        self.link, self.calibration = link, calibration
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Reduces one batch; ``results`` gets one short array a sample.
@@ -128,7 +154,12 @@ class CZSLMetric(BaseMetric):
                 f"{self.world} world; does dataset_meta['space'] belong to this phase?")
         margins = reduce_scores(scores, targets, self._seen, self._pairs, self.topk, self._groups,
                                 names)
-        self.results.extend(margins.to_rows())
+        rows = margins.to_rows()
+        if self.link is not None:
+            sums = reduce_log_sums(scores, targets, self._groups,
+                                   calibration_grid(self.calibration), self.link)
+            rows = [np.concatenate(parts) for parts in zip(sums.to_rows(), rows)]
+        self.results.extend(rows)
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Numbers of all samples; also logs them as a table and keeps ``curve``.
@@ -141,9 +172,15 @@ class CZSLMetric(BaseMetric):
         """
         if not results:
             raise ValueError('CZSLMetric got no samples; is the dataset of the evaluator empty?')
-        margins = Margins.from_rows(results, len(self.topk))
+        width, num, grid = 0, self._groups.num, calibration_grid(self.calibration)
+        if self.link is not None:
+            width = LogSums.width(num, len(grid))
+        margins = Margins.from_rows([row[width:] for row in results], len(self.topk))
         best = best_threshold(margins) if margins.margin.shape[1] > 1 else 0
         numbers = summarise(margins, self.topk, best)
+        if width:
+            sums = LogSums.from_rows(np.stack([row[:width] for row in results]), num, len(grid))
+            numbers |= summarise_calibration(sums, margins.is_seen, self.calibration, best)
         self.curve = czsl_curve(margins.margin[:, best, 0], margins.is_seen)
 
         num_seen = int(margins.is_seen.sum())
@@ -164,6 +201,9 @@ class CZSLMetric(BaseMetric):
         metrics = super().evaluate(size)
         self.chosen = dict(bias=metrics[f'{self.prefix}/best_bias'],
                            threshold=metrics.get(f'{self.prefix}/threshold'))
+        if self.link is not None:
+            self.chosen |= {name: metrics[f'{self.prefix}/{name}']
+                            for name in Calibration._fields}
         return metrics
 
     def _score(self, sample: dict) -> Tensor:

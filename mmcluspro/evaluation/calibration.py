@@ -1,0 +1,208 @@
+r"""From pair scores to probabilities: temperature and seen bias, chosen on validation.
+
+A score s of Eq. 13 becomes a probability over the pairs of a world by
+
+.. math::
+    q(c) \propto \exp\big((z_c - \beta\,[c\ \text{is seen}]) / T\big), \qquad z_c = \log s_c,
+
+with z = s for a head whose scores are logits. T = 1 and β = 0 give s / Σ s, the mixture of the
+two terms of Eq. 13. β is the bias with the best harmonic mean, counted in z; T then minimises the
+negative log-likelihood, which is convex in 1 / T. A few numbers a sample are kept, see
+:class:`LogSums`; nothing of the size images × pairs is.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .curve import czsl_curve
+from .feasibility import PairGroups
+from .reduction import BLOCK
+from .top import Top, accumulate, as_matrix, top_of_groups
+
+LINKS = ('log', 'identity')
+INVERSE_TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+TINY = 1e-30  # an underflowed score still has a logarithm
+NUM_BINS = 15
+
+
+class Calibration(NamedTuple):
+    """What turns z into probabilities; the defaults leave Eq. 13 as it is."""
+
+    temperature: float = 1.0
+    seen_bias: float = 0.0
+
+
+class LogSums(NamedTuple):
+    """What is kept of N samples, for J thresholds and A inverse temperatures; all in units of z."""
+
+    true: np.ndarray  # (N,)
+    top_seen: np.ndarray  # (N,): best seen pair, -inf without any
+    top_unseen: np.ndarray  # (N, J): best feasible unseen pair
+    status: np.ndarray  # (N, J): 1 the true pair is best on its side, 0 not, -1 not feasible
+    seen: np.ndarray  # (N, A): log of the sum of exp(z / T) over the seen pairs
+    unseen: np.ndarray  # (N, J, A): the same over the feasible unseen pairs
+
+    def to_rows(self) -> list[np.ndarray]:
+        """One array a sample."""
+        parts = [np.reshape(part, (len(self.true), -1)) for part in self]
+        return list(np.concatenate(parts, axis=1, dtype=np.float64))
+
+    @staticmethod
+    def width(num: int, temperatures: int) -> int:
+        """Length of a row for J thresholds and A inverse temperatures."""
+        return 2 + 2 * num + (1 + num) * temperatures
+
+    @classmethod
+    def from_rows(cls, table: np.ndarray, num: int, temperatures: int) -> LogSums:
+        """The inverse of :meth:`to_rows`, from an array (N, width)."""
+        sizes = [1, 1, num, num, temperatures]
+        true, top, top_unseen, status, seen, unseen = np.split(table, np.cumsum(sizes), axis=1)
+        return cls(true[:, 0], top[:, 0], top_unseen, status, seen,
+                   unseen.reshape(len(table), num, temperatures))
+
+
+def log_scores(scores: Tensor, link: str = 'log') -> Tensor:
+    """z of scores, in at least single precision."""
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    return scores.clamp_min(TINY).log() if link == 'log' else scores
+
+
+def probabilities(scores: Tensor, seen: Tensor, calibration: Calibration = Calibration(),  # noqa: B008
+                  link: str = 'log') -> Tensor:
+    """Probabilities of the pairs.
+
+    Args:
+        scores (Tensor): Shape (N, P).
+        seen (Tensor): Which pairs are seen, shape (P,).
+        calibration (Calibration): Defaults to none.
+        link (str): 'log' for scores of Eq. 13, 'identity' for logits. Defaults to 'log'.
+
+    Returns:
+        Tensor: Shape (N, P), each row sums to 1.
+    """
+    z = log_scores(scores, link)
+    z = z - calibration.seen_bias * seen.to(z)
+    return (z / calibration.temperature).softmax(dim=1)
+
+
+def reduce_log_sums(scores: Tensor | Sequence[Tensor], targets: Tensor, groups: PairGroups,
+                    inverse: Sequence[float] = INVERSE_TEMPERATURES,
+                    link: str = 'log') -> LogSums:
+    """Reduces finite scores (N, P), or N rows, with true pairs (N,), to :class:`LogSums`.
+
+    Args:
+        scores (Tensor | Sequence[Tensor]): Shape (N, P), or N rows of shape (P,).
+        targets (Tensor): Index of the true pair, shape (N,).
+        groups (PairGroups): Which unseen pairs are feasible at each threshold.
+        inverse (Sequence[float]): 1 / T, rising, shape (A,).
+        link (str): As in :func:`probabilities`.
+    """
+    num, step = groups.num, max(1, BLOCK // len(groups.group))
+    groups = groups.to(scores[0].device)
+    member = groups.group.to(scores[0].device)
+    inside = torch.nn.functional.one_hot(member, num + 2)[:, :num + 1].float()  # (P, J + 1)
+    parts: list[list[Tensor]] = []
+    for start in range(0, len(targets), step):
+        block = scores[start:start + step]
+        z = log_scores(block if isinstance(block, Tensor) else as_matrix(block), link)
+        target = targets[start:start + step].to(z.device)
+        top = top_of_groups(z, groups, 1, torch.empty_like(z))
+        best_unseen = accumulate(Top(*(part[:, :-1].cpu() for part in top)))
+        best = torch.where(member[target].cpu()[:, None] == num, top.pair[:, -1].cpu(),
+                           best_unseen.pair[..., 0])
+        status = (best == target.cpu()[:, None]).double()
+        feasible = (member[target].cpu()[:, None] >= torch.arange(num)) & (
+            member[target].cpu()[:, None] <= num)
+        parts.append([
+            z.gather(1, target[:, None])[:, 0].cpu(), top.score[:, -1, 0].cpu(),
+            best_unseen.score[..., 0], status.masked_fill(~feasible, -1),
+            *_group_sums(z, inside, inverse)])
+    return LogSums(*(torch.cat(part).double().numpy() for part in zip(*parts)))
+
+
+def _group_sums(z: Tensor, inside: Tensor, inverse: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Log-sums over the seen pairs (B, A), and over the unseen ones of groups >= j (B, J, A)."""
+    top = z.amax(dim=1, keepdim=True)
+    away = (z - top).float()
+    sums = torch.stack([(away * a).exp() @ inside for a in inverse], dim=-1)  # (B, J + 1, A)
+    unseen = sums[:, :-1].flip(1).cumsum(1).flip(1)
+    shift = top[..., None].double() * torch.tensor(inverse, dtype=torch.float64, device=z.device)
+    return ((sums[:, -1].double().log() + shift[:, 0]).cpu(),
+            (unseen.double().log() + shift).cpu())
+
+
+def fit_calibration(sums: LogSums, is_seen: np.ndarray, threshold: int = 0,
+                    inverse: Sequence[float] = INVERSE_TEMPERATURES) -> Calibration:
+    """Chooses bias and temperature on N samples of validation.
+
+    Args:
+        sums (LogSums): With the same ``inverse``.
+        is_seen (np.ndarray): Whether the true pair is seen, shape (N,).
+        threshold (int): Which threshold. Defaults to 0.
+        inverse (Sequence[float]): The grid of 1 / T, rising.
+    """
+    bias = _best_bias(sums, is_seen, threshold)
+    possible = sums.status[:, threshold] >= 0
+    if not possible.any():
+        return Calibration(1.0, bias)
+    grid = np.asarray(inverse)
+    true = sums.true - bias * is_seen
+    nll = (_total(sums, bias, threshold, grid) - grid * true[:, None])[possible].mean(axis=0)
+    middle = int(np.clip(nll.argmin(), 1, len(grid) - 2))
+    curve = np.polynomial.Polynomial.fit(grid[middle - 1:middle + 2], nll[middle - 1:middle + 2], 2)
+    lowest = curve.deriv().roots()
+    inside = len(lowest) == 1 and grid[middle - 1] <= lowest[0] <= grid[middle + 1]
+    return Calibration(float(1 / (lowest[0] if inside else grid[nll.argmin()])), bias)
+
+
+def _best_bias(sums: LogSums, is_seen: np.ndarray, threshold: int) -> float:
+    """The middle of the biases with the best harmonic mean, 0 when no bias has one."""
+    rival = np.where(is_seen, sums.top_unseen[:, threshold], sums.top_seen)
+    margin = np.where(sums.status[:, threshold] == 1, rival - sums.true, np.inf)
+    curve = czsl_curve(margin, is_seen)
+    best = int(curve.hm.argmax())
+    ends = curve.bias[best:best + 2]
+    if curve.hm[best] == 0 or not np.isfinite(ends).any():
+        return 0.0
+    return float(ends[np.isfinite(ends)].mean())
+
+
+def _total(sums: LogSums, bias: float, threshold: int, inverse: np.ndarray) -> np.ndarray:
+    """Log of the denominator of q on the grid, shape (N, A)."""
+    return np.logaddexp(sums.seen - inverse * bias, sums.unseen[:, threshold])
+
+
+def confidences(sums: LogSums, is_seen: np.ndarray, calibration: Calibration, threshold: int = 0,
+                inverse: Sequence[float] = INVERSE_TEMPERATURES) -> tuple[np.ndarray, np.ndarray]:
+    """Probability of the best pair and whether it is right, both of shape (N,).
+
+    Between the temperatures of the grid the denominator is interpolated.
+    """
+    bias, wanted, grid = calibration.seen_bias, 1 / calibration.temperature, np.asarray(inverse)
+    near = np.sort(np.argsort(np.abs(grid - wanted), kind='stable')[:3])
+    weights = [np.prod([(wanted - grid[k]) / (grid[i] - grid[k]) for k in near if k != i])
+               for i in near]
+    total = _total(sums, bias, threshold, grid)[:, near] @ np.asarray(weights, np.float64)
+    seen, unseen = sums.top_seen - bias, sums.top_unseen[:, threshold]
+    side = np.where(is_seen, seen > unseen, unseen > seen)
+    right = side & (sums.status[:, threshold] == 1)
+    return np.exp(np.minimum(wanted * np.maximum(seen, unseen) - total, 0.0)), right
+
+
+def expected_calibration_error(confidence: np.ndarray, right: np.ndarray,
+                               num_bins: int = NUM_BINS) -> float:
+    """Mean distance of confidence and accuracy over equal bins of confidence, in percent.
+
+    Args:
+        confidence (np.ndarray): In [0, 1], shape (N,).
+        right (np.ndarray): Whether the answer is right, shape (N,).
+        num_bins (int): Defaults to 15.
+    """
+    place = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
+    gap = np.bincount(place, weights=confidence - right, minlength=num_bins)
+    return float(100 * np.abs(gap).sum() / len(confidence))
