@@ -17,7 +17,16 @@ from pathlib import Path
 
 import torch
 
-from mmcluspro.analysis import Run, Store, Table, expand_names, load_tables, summarise, write_report
+from mmcluspro.analysis import (
+    Row,
+    Run,
+    Store,
+    Table,
+    expand_names,
+    load_tables,
+    summarise,
+    write_report,
+)
 from mmcluspro.analysis.execution import LocalJobs, command
 from mmcluspro.analysis.slurm import SlurmJobs, batch_command
 from mmcluspro.analysis.summary import row_runs
@@ -72,17 +81,34 @@ def plan(args: argparse.Namespace) -> tuple[list[Table], dict[str, dict[str, lis
     tables = expand_names(args.tables, every, args.dataset)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     runs = {}
-    for table in tables:
-        rows = table.pick(args.rows)
+    for table, rows in pick_rows(tables, args.rows):
         if args.reference is not None:
             table.pick([args.reference])
         runs[table.key] = row_runs(rows, args.dataset, CONFIGS, seeds, args.cfg_options)
+    tables = [table for table in tables if table.key in runs]
     for table in list(tables):
         other = every.get(table.together)
         if other is not None and other.key not in runs:
             tables.append(other)
             runs[other.key] = runs[table.key]
     return tables, runs
+
+
+def pick_rows(tables: list[Table],
+              names: list[str] | None) -> list[tuple[Table, tuple[Row, ...]]]:
+    """Rows of each table; a name need be known to one of the tables only."""
+    if names is None:
+        return [(table, table.pick(None)) for table in tables]
+    picked = []
+    for table in tables:
+        known = {row.name.casefold() for row in table.pick(None)}
+        if own := [name for name in names if name.casefold() in known]:
+            picked.append((table, table.pick(own)))
+    found = {row.name.casefold() for _, rows in picked for row in rows}
+    for name in names:
+        if name.casefold() not in found:
+            tables[0].pick([name])
+    return picked
 
 
 def missing(args: argparse.Namespace, store: Store,
