@@ -2,8 +2,8 @@
 
 Importing the package checks that the OpenMMLab packages are there, and makes
 mmengine read checkpoints without running code
-(:mod:`mmcluspro.engine.checkpoint`). ``load_model`` is imported when it is
-asked for.
+(:mod:`mmcluspro.engine.checkpoint`). ``CZSLInferencer`` and ``load_model``
+are imported when they are asked for.
 """
 from typing import Any
 
@@ -16,11 +16,11 @@ from .engine.checkpoint import register_safe_loaders  # noqa: E402
 
 register_safe_loaders()
 
-__all__ = ['__version__', 'load_model']
+__all__ = ['CZSLInferencer', '__version__', 'load_model']
 
 
 def __getattr__(name: str) -> Any:
-    if name in ('load_model', ):
+    if name in ('CZSLInferencer', 'load_model'):
         from . import apis
         return getattr(apis, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

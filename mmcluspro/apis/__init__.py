@@ -1,4 +1,6 @@
 """Predicting with a trained model."""
+from .inferencer import CZSLInferencer
 from .model import load_model
+from .result import NameScore, PairScore, Prediction
 
-__all__ = ['load_model']
+__all__ = ['CZSLInferencer', 'NameScore', 'PairScore', 'Prediction', 'load_model']

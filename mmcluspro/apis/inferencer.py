@@ -1,0 +1,203 @@
+"""Attribute-object pairs of images, from a checkpoint alone."""
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+from torch import Tensor
+from tqdm import tqdm
+
+from mmcluspro.engine.hooks.composition_hook import score_link, stored_calibration
+from mmcluspro.evaluation import Calibration, probabilities
+from mmcluspro.models.heads.three_path_head import fuse
+from mmcluspro.models.peft import merge
+
+from .candidates import Candidates, Pair, cross, known_candidates, listed_candidates
+from .config_text import check_types
+from .images import Item, Preprocessor, list_images, pipeline_of
+from .model import load_model
+from .ranking import Row, marginal, rank
+from .result import Prediction
+
+WORLDS = ('closed', 'open')
+
+
+class CZSLInferencer:
+    """Names the attribute and the object of images.
+
+    Args:
+        checkpoint (str | Path): A file that training wrote; nothing else is needed.
+        device (str | torch.device, optional): Defaults to None: a GPU where there is one.
+        config (str | Path | Config, optional): As in :func:`load_model`. Defaults to None.
+
+    Examples:
+        >>> from mmcluspro import CZSLInferencer
+        >>> inferencer = CZSLInferencer('work_dirs/run/best_czsl_auc_epoch_20.pth')
+        >>> for answer in inferencer.stream('photos/'):
+        ...     print(answer.image, answer.best)
+    """
+
+    def __init__(self, checkpoint: str | Path, device: str | torch.device | None = None,
+                 config: str | Path | Config | None = None) -> None:
+        self.device = torch.device(device or ('cuda' if torch.cuda.is_available() else 'cpu'))
+        self.checkpoint = str(checkpoint)
+        self.model: Any = load_model(checkpoint, 'cpu', config)
+        if config is None:
+            check_types(pipeline_of(self.model.cfg), self.checkpoint)
+        merge(self.model.backbone, keep=False)
+        self.model.requires_grad_(False).to(self.device)
+        self.space = self.model.space
+        size = getattr(getattr(self.model.backbone, 'visual', None), 'image_size', None)
+        side = size[0] if isinstance(size, (tuple, list)) else size
+        self.preprocess = Preprocessor(self.model.cfg, side)
+        self._known: dict[str, Candidates] = {}
+
+    def __call__(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
+                 threshold: float | None = None, world: str = 'closed', batch_size: int = 32,
+                 **options: Any) -> list[Prediction]:
+        """As :meth:`stream`, with all answers in a list."""
+        return list(self.stream(images, pairs, top_k, threshold, world, batch_size, **options))
+
+    def stream(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
+               threshold: float | None = None, world: str = 'closed', batch_size: int = 32, *,
+               attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
+               workers: int = 2, progress: bool | None = None) -> Iterator[Prediction]:
+        """Answers one by one, while the next images are read.
+
+        Args:
+            images: As in :func:`~mmcluspro.apis.images.list_images`: paths, folders, patterns,
+                PIL images, BGR arrays, or a list of these.
+            pairs (Sequence, optional): Pairs of names to choose from, known or new. Defaults to
+                None: those of ``world``.
+            top_k (int): Number of pairs, attributes and objects to return. Defaults to 5.
+            threshold (float, optional): Abstain below this probability. Defaults to None: never.
+            world (str): 'closed': the pairs of the data the model was trained on; 'open': all
+                attributes x all objects, without the infeasible ones. Defaults to 'closed'.
+            batch_size (int): Defaults to 32.
+            attributes (Sequence[str], optional): Choose from all pairs of these and ``objects``.
+            objects (Sequence[str], optional): The same; a side that is not given has the
+                model's own names.
+            workers (int): Threads that read images. Defaults to 2; 0 reads between the batches.
+            progress (bool, optional): A bar with the time left, on stderr. Defaults to None: for
+                more than one batch.
+
+        Yields:
+            Prediction: In the order of the images. One that cannot be read has ``error`` set.
+        """
+        for name, number, least in (('top_k', top_k, 1), ('batch_size', batch_size, 1),
+                                    ('workers', workers, 0)):
+            if not isinstance(number, int) or number < least:
+                raise ValueError(f'{name} must be an integer of at least {least}, got {number!r}.')
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise ValueError(f'threshold is a probability between 0 and 1, got {threshold!r}.')
+        items = list_images(images)
+        candidates = self.candidates(pairs, world, attributes, objects)
+        calibration = self.calibration(world)
+        bar = tqdm(total=len(items), unit='image', file=sys.stderr, leave=False,
+                   mininterval=0.2 if sys.stderr.isatty() else 10,
+                   disable=not (len(items) > batch_size if progress is None else progress))
+        return self._answers(items, candidates, calibration, top_k, threshold, batch_size,
+                             workers, bar)
+
+    def candidates(self, pairs: Sequence[Pair] | None = None, world: str = 'closed',
+                   attributes: Sequence[str] | None = None,
+                   objects: Sequence[str] | None = None) -> Candidates:
+        """The pairs to choose from; arguments as in :meth:`stream`."""
+        if world not in WORLDS:
+            raise ValueError(f"world must be 'closed' or 'open', got {world!r}.")
+        listed = attributes is not None or objects is not None
+        if pairs is not None and listed:
+            raise ValueError('Give either pairs, or attributes and objects, not both.')
+        if (pairs is not None or listed) and world == 'open':
+            raise ValueError("world='open' means all pairs of the model: leave it out where pairs, "
+                             'attributes or objects are given.')
+        if listed:
+            pairs = cross(attributes, objects, self.space)
+        if pairs is not None:
+            return listed_candidates(self.model.head, self.space, pairs).to(self.device)
+        if world not in self._known:
+            threshold = self.model.meta.get('calibration', {}).get('open', {}).get('threshold')
+            self._known[world] = known_candidates(
+                self.model.head, self.space, world, threshold).to(self.device)
+        return self._known[world]
+
+    def calibration(self, world: str = 'closed') -> Calibration:
+        """What validation chose, or none with a warning."""
+        found = stored_calibration(self.model.meta.get('calibration', {}), world)
+        if found is None:
+            warnings.warn(
+                f'{self.checkpoint} holds no calibration for the {world} world: the probabilities '
+                'are those of Eq. 13, and pairs seen in training are favoured. The checkpoint '
+                'best_*.pth of a training with validation holds it.', stacklevel=3)
+            return Calibration()
+        return found
+
+    @torch.inference_mode()
+    def scores(self, inputs: Sequence[Tensor], candidates: Candidates) -> tuple[Tensor, ...]:
+        """Scores of a batch.
+
+        Args:
+            inputs (Sequence[Tensor]): Images of :class:`Preprocessor`, each (3, H, W), uint8.
+            candidates (Candidates): The pairs.
+
+        Returns:
+            tuple: Eq. 13 (B, P), and p(a) (B, A) and p(o) (B, O), on the device; the last two
+            are empty for a head without these paths.
+        """
+        head = self.model.head
+        batch = self.model.data_preprocessor(dict(inputs=list(inputs)))['inputs']
+        feats = self.model.extract_feat(batch)
+        paths = head.fusion != 'composition'
+        attr, obj, pair = head.logits(feats, candidates.text_pairs, paths)
+        if not paths:
+            return fuse((None, None, pair), candidates.pairs, head.fusion), *[pair[:, :0]] * 2
+        attr = attr.index_select(1, candidates.text_attributes)
+        obj = obj.index_select(1, candidates.text_objects)
+        return (fuse((attr, obj, pair), candidates.pairs, head.fusion),
+                attr.softmax(dim=1), obj.softmax(dim=1))
+
+    def _answers(self, items: list[Item], candidates: Candidates, calibration: Calibration,
+                 top_k: int, threshold: float | None, batch_size: int, workers: int,
+                 bar: tqdm) -> Iterator[Prediction]:
+        with bar, ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
+            for chunk, read in self._read(items, batch_size, pool):
+                inputs = [image for image, _ in read if image is not None]
+                rows = iter(self._rows(inputs, candidates, calibration, top_k) if inputs else ())
+                for item, (_, error) in zip(chunk, read):
+                    if error is None:
+                        pairs, attributes, objects = next(rows)
+                        yield Prediction(
+                            item.name, pairs, attributes, objects,
+                            threshold is not None and pairs[0].probability < threshold)
+                    else:
+                        yield Prediction(item.name, error=error)
+                    bar.update()
+
+    def _read(self, items: list[Item], size: int, pool: Any) -> Iterator[tuple[list, list]]:
+        """Batches of items and what was read of them, the next one under way."""
+        left = iter(items)
+        chunks = iter(lambda: list(islice(left, size)), [])
+        if pool is None:
+            yield from ((chunk, list(map(self.preprocess, chunk))) for chunk in chunks)
+            return
+        waiting = [(chunk, pool.map(self.preprocess, chunk)) for chunk in islice(chunks, 2)]
+        while waiting:
+            chunk, read = waiting.pop(0)
+            yield chunk, list(read)
+            waiting += [(more, pool.map(self.preprocess, more)) for more in islice(chunks, 1)]
+
+    def _rows(self, inputs: list[Tensor], candidates: Candidates, calibration: Calibration,
+              top_k: int) -> Iterator[Row]:
+        score, attr, obj = self.scores(inputs, candidates)
+        chance = probabilities(score, candidates.seen, calibration, score_link(self.model.head))
+        if not attr.shape[1]:  # one path only
+            attr, obj = marginal(chance, candidates)
+        return rank(chance, attr, obj, candidates, top_k)
