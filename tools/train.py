@@ -1,57 +1,6 @@
 """Trains a model: ``python tools/train.py configs/cluspro_shapes.py``."""
-import argparse
-
-from mmengine.dist import barrier
-
-from mmcluspro.engine.launch import add_common_flags, build_runner, load_config, run_command
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description='Train a model.')
-    parser.add_argument('config', help='config file, or the name of one that is shipped')
-    parser.add_argument(
-        '--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-        help='go on from this checkpoint of the same run; without a value, from the latest one '
-        'in the work folder')
-    parser.add_argument('--no-validate', action='store_true',
-                        help='do not evaluate during training')
-    parser.add_argument('--no-test', action='store_true',
-                        help='do not test the best checkpoint after training')
-    parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate with the batch size')
-    parser.add_argument('--no-persistent-workers', action='store_true',
-                        help='start the dataloader workers anew in each epoch')
-    add_common_flags(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = parse_args()
-    cfg = load_config(args, ('train', 'val', 'test'), not args.no_persistent_workers)
-    if args.no_validate:
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    if args.amp:
-        cfg.optim_wrapper.type = 'AmpOptimWrapper'
-        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
-    if args.resume is not None:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
-    if args.auto_scale_lr:
-        if cfg.get('auto_scale_lr') is None:
-            raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the '
-                             'config, which says the batch size that optim_wrapper.lr is for.')
-        cfg.auto_scale_lr.enable = True
-
-    runner = build_runner(cfg)
-    runner.train()
-    if cfg.get('test_dataloader') is None or args.no_test or not cfg.get('final_test', True):
-        return
-    barrier()  # the first process may still be writing the best checkpoint
-    best = runner.message_hub.runtime_info.get('best_ckpt')
-    if best:
-        runner.load_checkpoint(best)
-    runner.test()
-
+from mmcluspro.cli.train import main
+from mmcluspro.engine.launch import run_command
 
 if __name__ == '__main__':
     run_command(main)

@@ -32,8 +32,9 @@ class Candidates(NamedTuple):
 
     def to(self, device: torch.device) -> Candidates:
         """The same on a device."""
-        return self._replace(**{name: part.to(device) for name, part in self._asdict().items()
-                                if isinstance(part, Tensor)})
+        moved: dict[str, Any] = {name: part.to(device) for name, part in self._asdict().items()
+                                 if isinstance(part, Tensor)}
+        return self._replace(**moved)
 
 
 def known_candidates(head: Any, space: CompositionSpace, world: str,

@@ -1,0 +1,75 @@
+"""The command line: ``mmcluspro train``, ``test``, ``predict`` and the others.
+
+The scripts in ``tools/`` call the same functions.
+"""
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+# Command: module, what it does. The last two need an extra of the same name.
+COMMANDS = {
+    'train': ('mmcluspro.cli.train', 'train a model by a config'),
+    'test': ('mmcluspro.cli.test', 'test a checkpoint: seen, unseen, harmonic mean, AUC'),
+    'predict': ('mmcluspro.cli.predict', 'name attribute and object of your images'),
+    'make-split': ('mmcluspro.cli.make_split', 'split your own images into seen and unseen pairs'),
+    'check-data': ('mmcluspro.cli.check_data', 'count a dataset and list what is wrong with it'),
+    'export': ('mmcluspro.export', 'write ONNX files'),
+    'demo': ('mmcluspro.demo', 'start the web page'),
+}
+EXTRAS = ('export', 'demo')
+EXAMPLES = """examples:
+  mmcluspro train cluspro_shapes.py
+  mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
+  mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --out result.csv
+  mmcluspro COMMAND --help"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; errors that a user can mend are said in words.
+
+    Args:
+        argv (Sequence[str], optional): Defaults to None: those of the process.
+
+    Returns:
+        int: The exit code.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ('-h', '--help'):
+        print(usage())
+        return 0 if words else 2
+    if words[0] == '--version':
+        from mmcluspro import __version__
+        print(__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        print(f'{usage()}\n\nerror: no command {words[0]!r}', file=sys.stderr)
+        return 2
+    from mmcluspro.engine.launch import run_command
+    codes: list[Any] = []
+    run_command(lambda: codes.append(find_main(words[0])(words[1:])))
+    return codes[0] or 0
+
+
+def usage() -> str:
+    """What ``mmcluspro --help`` prints."""
+    lines = [f'  {name:<12}{text}' for name, (_, text) in COMMANDS.items()]
+    return '\n'.join(['usage: mmcluspro COMMAND …', '', 'commands:', *lines, '', EXAMPLES])
+
+
+def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
+    """The function of a command.
+
+    Raises:
+        ImportError: Names the extra that the command needs.
+    """
+    module = COMMANDS[command][0]
+    try:
+        found = getattr(import_module(module), 'main', None)
+        return found or import_module(f'{module}.command').main
+    except ModuleNotFoundError as error:
+        if command not in EXTRAS:
+            raise
+        raise ImportError(
+            f'mmcluspro {command} needs {error.name!r}, which is not installed: '
+            f"pip install 'mmcluspro[{command}]'") from None

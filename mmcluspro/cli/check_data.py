@@ -1,0 +1,28 @@
+"""Counts a dataset, compares with the published numbers, lists what is wrong.
+
+    mmcluspro check-data data/ut-zap50k --dataset ut-zappos
+
+Ends with 0 when nothing is wrong, otherwise with 1.
+"""
+import argparse
+from collections.abc import Sequence
+
+from mmcluspro.datasets.check import DATASET_NAMES, check_dataset
+from mmcluspro.datasets.splits import DEFAULT_SPLIT
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parses the command line and runs it."""
+    parser = argparse.ArgumentParser(
+        prog='mmcluspro check-data', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('root', help='folder with images/, the pair lists and the metadata')
+    parser.add_argument('--dataset', choices=DATASET_NAMES, default='generic',
+                        help='whose counts to expect; shapes and generic: only consistency')
+    parser.add_argument('--split', default=DEFAULT_SPLIT, help='folder of the pair lists')
+    parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
+    parser.add_argument('--limit', type=int, default=10, help='faults of each kind to show')
+    args = parser.parse_args(argv)
+    report = check_dataset(args.root, args.dataset, args.split, args.decode)
+    print(report.text(args.limit))
+    return 0 if report.ok else 1

@@ -1,0 +1,64 @@
+"""Training by a config: ``mmcluspro train`` and ``tools/train.py``."""
+import argparse
+from collections.abc import Sequence
+
+from mmengine.dist import barrier
+
+from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
+
+EXAMPLES = """examples:
+  mmcluspro train cluspro_shapes.py
+  mmcluspro train my_config.py --cfg-options train_cfg.max_epochs=5
+  mmcluspro train my_config.py --resume     # go on after an interruption
+several GPUs: tools/dist_train.sh CONFIG 4, or torchrun with tools/train.py --launcher pytorch"""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        prog=None if argv is None else 'mmcluspro train', description='Train a model.',
+        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('config', help='config file, or the name of one that is shipped')
+    parser.add_argument(
+        '--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+        help='go on from this checkpoint of the same run; without a value, from the latest one '
+        'in the work folder')
+    parser.add_argument('--no-validate', action='store_true',
+                        help='do not evaluate during training')
+    parser.add_argument('--no-test', action='store_true',
+                        help='do not test the best checkpoint after training')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate with the batch size')
+    parser.add_argument('--no-persistent-workers', action='store_true',
+                        help='start the dataloader workers anew in each epoch')
+    add_common_flags(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains, then tests the checkpoint that was best on validation."""
+    args = parse_args(argv)
+    cfg = load_config(args, ('train', 'val', 'test'), not args.no_persistent_workers)
+    if args.no_validate:
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    if args.amp:
+        cfg.optim_wrapper.type = 'AmpOptimWrapper'
+        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+    if args.resume is not None:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
+    if args.auto_scale_lr:
+        if cfg.get('auto_scale_lr') is None:
+            raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the '
+                             'config, which says the batch size that optim_wrapper.lr is for.')
+        cfg.auto_scale_lr.enable = True
+
+    runner = build_runner(cfg)
+    runner.train()
+    if cfg.get('test_dataloader') is None or args.no_test or not cfg.get('final_test', True):
+        return
+    barrier()  # the first process may still be writing the best checkpoint
+    best = runner.message_hub.runtime_info.get('best_ckpt')
+    if best:
+        runner.load_checkpoint(best)
+    runner.test()
