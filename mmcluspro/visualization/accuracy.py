@@ -1,0 +1,117 @@
+"""Accuracy of each attribute and object, of several models."""
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
+
+
+@dataclass
+class PrimitiveAccuracy:
+    """Accuracy by primitive of M models.
+
+    Args:
+        names (Sequence[str]): Primitives, C of them.
+        images (np.ndarray): Images of each, shape (C,).
+        accuracy (Mapping[str, np.ndarray]): In percent by the name of the model, NaN where there
+            are no images, shape (C,) each.
+    """
+    names: Sequence[str]
+    images: np.ndarray
+    accuracy: Mapping[str, np.ndarray]
+
+
+def accuracy_by_class(labels: np.ndarray, answers: np.ndarray,
+                      num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and accuracy of each class.
+
+    Args:
+        labels (np.ndarray): True class, shape (N,).
+        answers (np.ndarray): Predicted class, shape (N,).
+        num_classes (int): C.
+
+    Returns:
+        tuple[np.ndarray, np.ndarray]: Number of images, and accuracy in percent, NaN where
+        there are none, shape (C,) each.
+    """
+    labels, answers = np.asarray(labels), np.asarray(answers)
+    if labels.shape != answers.shape:
+        raise ValueError(f'{len(answers)} answers for {len(labels)} labels.')
+    images = np.bincount(labels, minlength=num_classes)
+    right = np.bincount(labels[labels == answers], minlength=num_classes)
+    return images, np.where(images > 0, 100 * right / np.maximum(images, 1), np.nan)
+
+
+def ranked(table: PrimitiveAccuracy, most: int | None = None) -> np.ndarray:
+    """Classes with images, the best of the first model first.
+
+    Args:
+        table (PrimitiveAccuracy): What to rank.
+        most (int, optional): Only the so many most frequent ones. Defaults to None: all.
+    """
+    classes = np.flatnonzero(table.images > 0)
+    if most is not None:
+        classes = classes[np.argsort(-table.images[classes], kind='stable')][:most]
+    first = next(iter(table.accuracy.values()))
+    return classes[np.lexsort([classes, -first[classes]])]
+
+
+def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 30) -> Figure:
+    """Horizontal bars, a panel a table, sorted by the first model.
+
+    Args:
+        tables (Mapping[str, PrimitiveAccuracy]): By the title of their panel, for example
+            'Attributes'.
+        most (int): Rows of a panel at most: the most frequent primitives. Defaults to 30.
+    """
+    if most < 1:
+        raise ValueError(f'draw_accuracy needs at least one row, got most={most}.')
+    rows = {title: ranked(table, most) for title, table in tables.items()}
+    if not any(map(len, rows.values())):
+        raise ValueError('draw_accuracy needs at least one primitive with images.')
+    models = list(next(iter(tables.values())).accuracy)
+    bar = 0.8 / len(models)
+    height = max(map(len, rows.values())) * max(0.17, 0.095 * len(models) + 0.03) + 0.75
+    with print_style():
+        figure = new_figure(WIDTH, height, constrained=True)
+        parts = figure.subplots(1, len(tables), squeeze=False)[0]
+        for axes, (title, table) in zip(parts, tables.items()):
+            chosen, total = rows[title], int((table.images > 0).sum())
+            for number, model in enumerate(models):
+                axes.barh(np.arange(len(chosen)) + (number - (len(models) - 1) / 2) * bar,
+                          table.accuracy[model][chosen], bar * 0.92,
+                          color=BRIGHT[number % len(BRIGHT)], label=model)
+            axes.set_yticks(np.arange(len(chosen)), [
+                f'{table.names[row]} ({table.images[row]})' for row in chosen])
+            axes.tick_params(axis='y', length=0)
+            axes.set_ylim(len(chosen) - 0.4, -0.6)
+            axes.set_xlim(0, 100)
+            axes.set_xlabel('Accuracy (%)')
+            axes.grid(axis='x', alpha=0.4)
+            axes.set_axisbelow(True)
+            axes.set_title(title if total == len(chosen) else
+                           f'{title}: {len(chosen)} most frequent of {total}')
+        figure.legend(*parts[0].get_legend_handles_labels(), loc='outside lower center',
+                      ncols=min(4, len(models)), frameon=False, fontsize=SMALL)
+    return figure
+
+
+def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) -> Path:
+    """Writes all primitives as CSV: kind, primitive, images, then a column a model."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    models = list(next(iter(tables.values())).accuracy)
+    with path.open('w', newline='', encoding='utf-8') as file:
+        writer = csv.writer(file)
+        writer.writerow(['kind', 'primitive', 'images', *models])
+        for kind, table in tables.items():
+            for row in ranked(table):
+                writer.writerow([kind, table.names[row], int(table.images[row]),
+                                 *(f'{table.accuracy[model][row]:.2f}' for model in models)])
+    return path

@@ -1,0 +1,84 @@
+"""Flags that the tools of ``tools/visualization`` share, and what they load."""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from mmengine.config import DictAction
+
+from mmcluspro.apis import load_model
+from mmcluspro.datasets import CZSLDataset
+
+from .phase_run import phase_dataset
+from .style import save
+
+
+def add_out_flag(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds ``--out``."""
+    parser.add_argument('--out', default=default, help='picture to write, as .png and as .svg '
+                        f'(default: {default})')
+
+
+def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
+    """Adds what running a checkpoint over images needs."""
+    parser.add_argument('--phase', choices=['train', 'val', 'test'], default=phase,
+                        help=f'whose images (default: {phase})')
+    parser.add_argument('--device', default='cpu', help="for example 'cuda' (default: cpu)")
+    parser.add_argument('--batch-size', type=int, default=64, help='images at once (default: 64)')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
+        help="change fields of the checkpoint's config, for example "
+        'test_dataloader.dataset.data_root=FOLDER')
+
+
+def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[list[Any],
+                                                                              CZSLDataset]:
+    """Loads checkpoints, and the images of ``args.phase`` from the first one's config.
+
+    Args:
+        paths (Sequence[str]): Checkpoints of the same label space.
+        args (argparse.Namespace): Flags of :func:`add_run_flags`.
+
+    Returns:
+        tuple: The models, and the dataset.
+    """
+    if args.batch_size < 1:
+        raise ValueError(f'--batch-size must be at least 1, got {args.batch_size}.')
+    models = [load_model(path, args.device) for path in paths]
+    if args.cfg_options:
+        models[0].cfg.merge_from_dict(args.cfg_options)
+    dataset = phase_dataset(models[0].cfg, args.phase)
+    labels = dataset.space.attributes, dataset.space.objects
+    for path, model in zip(paths, models):
+        if (model.space.attributes, model.space.objects) != labels:
+            raise ValueError(
+                f'{path} knows {len(model.space.attributes)} attributes and '
+                f'{len(model.space.objects)} objects, the {args.phase} images of {paths[0]} have '
+                f'{len(labels[0])} and {len(labels[1])}, or others: all checkpoints must be '
+                'trained on the same data.')
+    return models, dataset
+
+
+def run_names(paths: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """What pictures call the runs: the given names, else the folders that they are in."""
+    if names is not None:
+        if len(names) != len(paths):
+            raise ValueError(f'--names has {len(names)} names for {len(paths)} runs.')
+        found = list(names)
+    else:
+        found = [Path(path).resolve().parent.name if Path(path).suffix else
+                 Path(path).resolve().name for path in paths]
+        if len(set(found)) < len(found):
+            found = [f'{name} {Path(path).stem}' for name, path in zip(found, paths)]
+    if len(set(found)) < len(found):
+        raise ValueError(f'Two runs have the same name ({", ".join(found)}): give --names.')
+    return found
+
+
+def save_and_say(figure: Figure, out: str | Path) -> None:
+    """Writes PNG and SVG, and says where."""
+    for path in save(figure, out):
+        print(path)

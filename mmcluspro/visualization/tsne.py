@@ -1,0 +1,135 @@
+"""t-SNE of attribute and object features, prototypes marked (Fig. 4)."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from .style import MUTED, SMALL, WIDTH, new_figure, print_style
+
+MARKERS = ('o', 's', '^', 'D')
+
+
+@dataclass
+class Cloud:
+    """Features of one branch of one model.
+
+    Args:
+        features (np.ndarray): Unit norm, shape (N, D).
+        labels (np.ndarray): Class of each, in the order of the legend, shape (N,).
+        prototypes (np.ndarray): Unit norm, shape (P, D). Defaults to none.
+        prototype_labels (np.ndarray): Class of each, shape (P,).
+    """
+    features: np.ndarray
+    labels: np.ndarray
+    prototypes: np.ndarray | None = None
+    prototype_labels: np.ndarray = field(default_factory=lambda: np.empty(0, int))
+
+
+def require_sklearn() -> None:
+    """Raises an ImportError that names the extra."""
+    try:
+        import sklearn  # noqa: F401
+    except ImportError:
+        raise ImportError("t-SNE needs scikit-learn: pip install 'mmcluspro[viz]'") from None
+
+
+def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
+    """Two-dimensional t-SNE; the same numbers for the same seed.
+
+    Args:
+        features (np.ndarray): Unit norm, so that distances follow the cosine, shape (N, D).
+        perplexity (float): Neighbours that count; made smaller for few features. Defaults to 30.
+        seed (int): Defaults to 0.
+
+    Returns:
+        np.ndarray: Shape (N, 2).
+    """
+    require_sklearn()
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+    if len(features) < 4:
+        raise ValueError(f't-SNE needs at least 4 features, got {len(features)}.')
+    if not np.isfinite(features).all():
+        raise ValueError('t-SNE needs finite features, got NaN or infinity: did training diverge?')
+    perplexity = min(perplexity, (len(features) - 1) / 3)
+    # Sums of several threads come in any order: one thread gives the same picture every time.
+    with threadpool_limits(1):
+        return TSNE(perplexity=perplexity, init='pca', learning_rate='auto',
+                    random_state=seed).fit_transform(np.asarray(features, np.float32))
+
+
+def separation(features: np.ndarray, labels: np.ndarray) -> float:
+    """Silhouette by cosine, in [-1, 1]: how well the classes part in the feature space itself.
+
+    Args:
+        features (np.ndarray): Shape (N, D).
+        labels (np.ndarray): Shape (N,); NaN is returned for a single class.
+    """
+    if not 1 < len(np.unique(labels)) < len(labels):
+        return float('nan')
+    from sklearn.metrics import silhouette_score
+    return float(silhouette_score(features, labels, metric='cosine'))
+
+
+def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: Sequence[str],
+              names: Sequence[Sequence[str]], perplexity: float = 30.0, seed: int = 0) -> Figure:
+    """A grid of clouds: a row a branch, a column a model.
+
+    Args:
+        clouds (Sequence[Sequence[Cloud]]): By row and column.
+        rows (Sequence[str]): For example 'Attributes' and 'Objects'.
+        columns (Sequence[str]): Names of the models.
+        names (Sequence[Sequence[str]]): Classes of each row, for the legend.
+        perplexity (float): As in :func:`embed`. Defaults to 30.
+        seed (int): Defaults to 0.
+    """
+    with print_style():
+        figure = new_figure(WIDTH, 2.45 * len(rows) + 0.1, constrained=True)
+        grid = figure.subplots(len(rows), len(columns), squeeze=False)
+        for line, row, part, classes in zip(grid, rows, clouds, names):
+            for axes, column, cloud in zip(line, columns, part):
+                score = separation(cloud.features, cloud.labels)
+                axes.set_title(column if np.isnan(score) else f'{column} (silhouette {score:.2f})')
+                _draw_cloud(axes, cloud, perplexity, seed)
+            line[0].set_ylabel(row)
+            handles = [Line2D([], [], linestyle='', marker=_marker(i), color=_color(i),
+                              markersize=4, label=name) for i, name in enumerate(classes)]
+            if any(cloud.prototypes is not None for cloud in part):
+                handles.append(Line2D([], [], linestyle='', marker='*', color='white',
+                                      markeredgecolor='black', markersize=8, label='prototype'))
+            line[-1].legend(handles=handles, loc='center left', bbox_to_anchor=(1.01, 0.5),
+                            frameon=False, fontsize=SMALL, handletextpad=0.2, borderpad=0)
+    return figure
+
+
+def _color(number: int) -> str:
+    return MUTED[number % len(MUTED)]
+
+
+def _marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
+def _draw_cloud(axes: Axes, cloud: Cloud, perplexity: float, seed: int) -> None:
+    """Images and prototypes are embedded together, so that their places compare."""
+    own = len(cloud.features)
+    every = cloud.features if cloud.prototypes is None else np.concatenate(
+        [cloud.features, cloud.prototypes])
+    places = embed(every, perplexity, seed)
+    for number in np.unique(cloud.labels):
+        mine = places[:own][cloud.labels == number]
+        axes.scatter(mine[:, 0], mine[:, 1], s=7, marker=_marker(number), color=_color(number),
+                     alpha=0.75, linewidths=0, rasterized=own > 5000)
+    for number in np.unique(cloud.prototype_labels):
+        mine = places[own:][cloud.prototype_labels == number]
+        axes.scatter(mine[:, 0], mine[:, 1], s=75, marker='*', color=_color(number),
+                     edgecolors='black', linewidths=0.7, zorder=3)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(True)

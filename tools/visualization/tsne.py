@@ -1,0 +1,97 @@
+"""Draws t-SNE of attribute and object features, one model beside the other (the paper's Fig. 4).
+
+    python tools/visualization/tsne.py BASELINE.pth CLUSPRO.pth
+
+Colours are primitives, stars their prototypes. The silhouette in the titles is computed from the
+features themselves: 1 for classes far apart, 0 for classes in one heap.
+"""
+import argparse
+from typing import Any
+
+import numpy as np
+import torch
+
+from mmcluspro.engine.launch import run_command
+from mmcluspro.visualization.options import (
+    add_out_flag,
+    add_run_flags,
+    open_checkpoints,
+    run_names,
+    save_and_say,
+)
+from mmcluspro.visualization.phase_run import evenly, run_phase
+from mmcluspro.visualization.primitives import most_frequent, names_of, split_by_branch
+from mmcluspro.visualization.tsne import Cloud, draw_tsne, require_sklearn
+
+TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT',
+                        help='usually the baseline, then ClusPro')
+    parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
+    parser.add_argument('--primitives', nargs='+', metavar='NAME',
+                        help='attributes and objects to show (default: the most frequent ones)')
+    parser.add_argument('--most', type=int, default=8,
+                        help='how many of the most frequent ones (default: 8)')
+    parser.add_argument('--max-images', type=int, default=2000,
+                        help='images to look at, evenly spread (default: 2000)')
+    parser.add_argument('--perplexity', type=float, default=30.0, help='default: 30')
+    parser.add_argument('--seed', type=int, default=0, help='the same seed, the same picture')
+    add_run_flags(parser, 'test')
+    add_out_flag(parser, 'tsne.png')
+    return parser.parse_args()
+
+
+def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Tensor,
+               classes: list[int]) -> Cloud:
+    """Features and prototypes of the chosen classes."""
+    place = {index: number for number, index in enumerate(classes)}
+    rows = torch.isin(labels, torch.tensor(classes))
+    cloud = Cloud(features[rows].numpy(), np.array([place[i] for i in labels[rows].tolist()]))
+    if branch in getattr(model.head, 'banks', {}):
+        bank = model.head.bank(branch)
+        owner = torch.arange(bank.num_classes).repeat_interleave(bank.sizes.cpu())
+        mine = torch.isin(owner, torch.tensor(classes))
+        cloud.prototypes = bank.prototypes.cpu()[mine].numpy()
+        cloud.prototype_labels = np.array([place[i] for i in owner[mine].tolist()])
+    return cloud
+
+
+def main() -> None:
+    args = parse_args()
+    require_sklearn()
+    names = run_names(args.checkpoints, args.names)
+    models, dataset = open_checkpoints(args.checkpoints, args)
+    chosen = split_by_branch(dataset.space, args.primitives or [])
+    indices = evenly(len(dataset), args.max_images)
+    collected = []
+    for name, model in zip(names, models):
+        batches = list(run_phase(model, dataset, indices, batch_size=args.batch_size,
+                                 progress=f'{name}: features of {len(indices)} images'))
+        if not batches[0].features:
+            raise ValueError(f'{name} has no attribute and object features: it has one path only.')
+        collected.append(batches)
+    clouds, rows, classes_of_rows = [], [], []
+    for branch, title in TITLES.items():
+        labels = torch.cat([batch.labels[branch] for batch in collected[0]])
+        known = names_of(dataset.space, branch)
+        classes = chosen[branch]
+        if args.primitives is None:
+            classes = most_frequent(labels, len(known), args.most)
+        if not classes:
+            continue
+        clouds.append([make_cloud(model, branch, torch.cat(
+            [batch.features[branch] for batch in batches]), labels, classes)
+            for model, batches in zip(models, collected)])
+        rows.append(title)
+        classes_of_rows.append([known[index] for index in classes])
+    print('Embedding; this takes some seconds for 1,000 images.')
+    save_and_say(draw_tsne(clouds, rows, names, classes_of_rows, args.perplexity, args.seed),
+                 args.out)
+
+
+if __name__ == '__main__':
+    run_command(main)
