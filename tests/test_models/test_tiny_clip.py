@@ -1,4 +1,8 @@
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import open_clip
 import pytest
@@ -63,3 +67,24 @@ def test_it_recognises_primitives_far_above_chance_without_training(model, part)
 
     right = sum(names[guess] == pair[part] for guess, pair in zip(guesses, pairs)) / len(pairs)
     assert right > 5 / len(names)
+
+
+def test_the_script_goes_on_from_weights_and_resumes(tmp_path):
+    tool = Path(__file__).resolve().parents[2] / 'tools' / 'pretrain_tiny_clip.py'
+
+    def pretrain(steps):
+        done = subprocess.run(
+            [sys.executable, str(tool), '--init', str(FILE), '--work-dir', str(tmp_path),
+             '--pictures', '1', '--batch-size', '4', '--steps', str(steps), '--lr', '1e-4'],
+            capture_output=True, text=True, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+        assert done.returncode == 0, done.stderr
+        return done.stdout, torch.load(tmp_path / 'tiny_clip.pt', weights_only=True)
+
+    first = torch.load(FILE, weights_only=True)
+    said, second = pretrain(1)
+    assert '825 pairs' in said and 'Wrote' in said
+    moved = {name for name in first if not torch.equal(first[name], second[name])}
+    assert 'visual.conv1.weight' in moved and 'token_embedding.weight' in moved
+    # One step at the smallest rate of the warm-up moves nothing far: it started from the file.
+    assert max(float((first[n].float() - second[n].float()).abs().max()) for n in moved) < 1e-2
+    assert 'Resumed at step 1' in pretrain(2)[0]
