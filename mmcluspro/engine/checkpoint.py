@@ -3,10 +3,11 @@
 mmengine 0.10 calls ``torch.load`` with torch's default: before torch 2.6 that
 unpickles whatever the file says, from 2.6 on it refuses every training
 checkpoint, because they hold mmengine's own ``HistoryBuffer``. The loaders
-here read tensors, plain containers, numpy arrays and that one class, and
-nothing else, on every torch from 2.1 on; ``Runner.load_checkpoint`` and
+here read tensors, plain containers (argparse's among them), numpy arrays and
+that one class, and nothing else, on every torch from 2.1 on; ``Runner.load_checkpoint`` and
 ``--resume`` both go through them.
 """
+import argparse
 import codecs
 import io
 import pickle
@@ -40,6 +41,8 @@ def _allowed() -> dict[str, Any]:
         'mmengine.logging.history_buffer.HistoryBuffer': HistoryBuffer,
         'builtins.getattr': _history_method,
         'builtins.set': set,
+        # A bag of settings, in the training checkpoints of DINO and others.
+        'argparse.Namespace': argparse.Namespace,
         'numpy.ndarray': np.ndarray,
         'numpy.dtype': np.dtype,
         '_codecs.encode': codecs.encode,

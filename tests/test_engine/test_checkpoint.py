@@ -1,4 +1,5 @@
 """Checkpoints are read without running code."""
+import argparse
 import os
 import pickle
 
@@ -37,7 +38,8 @@ def training_checkpoint():
     for value in (1.0, 2.0, 6.0):
         history.update(value)
     return {
-        'meta': {'epoch': 1, 'cfg': 'a = 1', 'space': [('a', 'b')]},
+        'meta': {'epoch': 1, 'cfg': 'a = 1', 'space': [('a', 'b')],
+                 'args': argparse.Namespace(arch='vit_base', lr=1e-4)},
         'message_hub': {'log_scalars': {'loss': history}, 'best': np.float64(3.5)},
         'state_dict': {'w': torch.arange(6.).view(2, 3), 'h': torch.ones(2, dtype=torch.half)},
         'optimizer': {'state': {0: {'step': torch.tensor(3.), 'count': np.int64(3)}}},

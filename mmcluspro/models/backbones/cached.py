@@ -59,7 +59,8 @@ def build_frozen(backbone: Mapping[str, Any]) -> tuple[nn.Module, int, list[str]
     learns = [name for name, p in tower.named_parameters() if p.requires_grad]
     if hasattr(tower, 'init_weights'):
         tower.init_weights()
-    tower = tower.requires_grad_(False).eval()
+    tower.requires_grad_(False)
+    tower.eval()  # mmpretrain's backbones return nothing here
     stamp = getattr(tower, FINGERPRINT, None)
     if stamp is None:
         stamp = fingerprint(dict(tower.named_parameters()))
