@@ -62,13 +62,14 @@ def ranked(table: PrimitiveAccuracy, most: int | None = None) -> np.ndarray:
     return classes[np.lexsort([classes, -first[classes]])]
 
 
-def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 30) -> Figure:
+def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 24) -> Figure:
     """Horizontal bars, a panel a table, sorted by the first model.
 
     Args:
         tables (Mapping[str, PrimitiveAccuracy]): By the title of their panel, for example
             'Attributes'.
-        most (int): Rows of a panel at most: the most frequent primitives. Defaults to 30.
+        most (int): Rows of a panel at most: the most frequent primitives. Defaults to 24,
+            which fills a page.
     """
     if most < 1:
         raise ValueError(f'draw_accuracy needs at least one row, got most={most}.')
@@ -77,7 +78,7 @@ def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 30) -> Fi
         raise ValueError('draw_accuracy needs at least one primitive with images.')
     models = list(next(iter(tables.values())).accuracy)
     bar = 0.8 / len(models)
-    height = max(map(len, rows.values())) * max(0.17, 0.095 * len(models) + 0.03) + 0.75
+    height = max(map(len, rows.values())) * max(0.17, 0.07 * len(models) + 0.04) + 0.75
     with print_style():
         figure = new_figure(WIDTH, height, constrained=True)
         parts = figure.subplots(1, len(tables), squeeze=False)[0]
@@ -96,7 +97,7 @@ def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 30) -> Fi
             axes.grid(axis='x', alpha=0.4)
             axes.set_axisbelow(True)
             axes.set_title(title if total == len(chosen) else
-                           f'{title}: {len(chosen)} most frequent of {total}')
+                           f'{title} ({len(chosen)} of {total})')
         figure.legend(*parts[0].get_legend_handles_labels(), loc='outside lower center',
                       ncols=min(4, len(models)), frameon=False, fontsize=SMALL)
     return figure

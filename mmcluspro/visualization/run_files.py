@@ -1,11 +1,13 @@
 """What an evaluation leaves in the work folder of a run, and shows in its visualizer."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mmengine.logging import print_log
 from mmengine.visualization import LocalVisBackend
 from PIL import Image
 
@@ -51,4 +53,9 @@ def show_picture(visualizer: Any, name: str, path: str | Path, step: int) -> Non
         with Image.open(path) as image:
             pixels = np.asarray(image.convert('RGB'))
         for backend in backends:
-            backend.add_image(name, pixels, step=step)
+            try:
+                backend.add_image(name, pixels, step=step)
+            except Exception as error:  # a picture must never cost a run
+                # Weights & Biases: mmengine ends its run with the training, before the test.
+                print_log(f'{type(backend).__name__} does not show {name} ({error}); the picture '
+                          f'is in {path}.', 'current', logging.WARNING)

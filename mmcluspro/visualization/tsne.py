@@ -1,7 +1,7 @@
 """t-SNE of attribute and object features, prototypes marked (Fig. 4)."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,7 +77,8 @@ def separation(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: Sequence[str],
-              names: Sequence[Sequence[str]], perplexity: float = 30.0, seed: int = 0) -> Figure:
+              names: Sequence[Sequence[str]], perplexity: float = 30.0, seed: int = 0,
+              say: Callable[[str], None] | None = None) -> Figure:
     """A grid of clouds: a row a branch, a column a model.
 
     Args:
@@ -87,12 +88,16 @@ def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: S
         names (Sequence[Sequence[str]]): Classes of each row, for the legend.
         perplexity (float): As in :func:`embed`. Defaults to 30.
         seed (int): Defaults to 0.
+        say (Callable, optional): Gets a line before each cloud, which takes seconds. Defaults
+            to None.
     """
     with print_style():
         figure = new_figure(WIDTH, 2.45 * len(rows) + 0.1, constrained=True)
         grid = figure.subplots(len(rows), len(columns), squeeze=False)
         for line, row, part, classes in zip(grid, rows, clouds, names):
             for axes, column, cloud in zip(line, columns, part):
+                if say is not None:
+                    say(f'{row} of {column}: embedding {len(cloud.features)} images')
                 score = separation(cloud.features, cloud.labels)
                 axes.set_title(column if np.isnan(score) else f'{column} (silhouette {score:.2f})')
                 _draw_cloud(axes, cloud, perplexity, seed)

@@ -36,8 +36,8 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT')
     parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
-    parser.add_argument('--most', type=int, default=30, help='bars of a panel at most: the most '
-                        'frequent primitives (default: 30); the CSV has all')
+    parser.add_argument('--most', type=int, default=24, help='rows of a panel at most: the most '
+                        'frequent primitives (default: 24); the CSV has all')
     parser.add_argument('--bias', type=float, default=0.0,
                         help='added to the scores of unseen pairs (default: 0)')
     add_run_flags(parser, 'test')

@@ -88,9 +88,8 @@ def main() -> None:
             for model, batches in zip(models, collected)])
         rows.append(title)
         classes_of_rows.append([known[index] for index in classes])
-    print('Embedding; this takes some seconds for 1,000 images.')
-    save_and_say(draw_tsne(clouds, rows, names, classes_of_rows, args.perplexity, args.seed),
-                 args.out)
+    figure = draw_tsne(clouds, rows, names, classes_of_rows, args.perplexity, args.seed, print)
+    save_and_say(figure, args.out)
 
 
 if __name__ == '__main__':
