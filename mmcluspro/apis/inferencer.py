@@ -141,6 +141,14 @@ class CZSLInferencer:
         return found
 
     @torch.inference_mode()
+    def features(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Features of a batch of :class:`Preprocessor` images: f_a, f_o, f_c, each (B, D).
+
+        Only the last one for a model without a neck.
+        """
+        batch = self.model.data_preprocessor(dict(inputs=list(inputs)))['inputs']
+        return self.model.extract_feat(batch)
+
     def scores(self, inputs: Sequence[Tensor], candidates: Candidates) -> tuple[Tensor, ...]:
         """Scores of a batch.
 
@@ -152,9 +160,12 @@ class CZSLInferencer:
             tuple: Eq. 13 (B, P), and p(a) (B, A) and p(o) (B, O), on the device; the last two
             are empty for a head without these paths.
         """
+        return self.compare(self.features(inputs), candidates)
+
+    @torch.inference_mode()
+    def compare(self, feats: tuple[Tensor, ...], candidates: Candidates) -> tuple[Tensor, ...]:
+        """As :meth:`scores`, of what :meth:`features` returned."""
         head = self.model.head
-        batch = self.model.data_preprocessor(dict(inputs=list(inputs)))['inputs']
-        feats = self.model.extract_feat(batch)
         paths = head.fusion != 'composition'
         attr, obj, pair = head.logits(feats, candidates.text_pairs, paths)
         if not paths:
