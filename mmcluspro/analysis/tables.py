@@ -120,7 +120,9 @@ def expand_names(names: list[str], tables: dict[str, Table], dataset: str) -> li
         if name == 'all':
             found = [key for key, table in tables.items() if dataset in table.datasets]
         if not found:
-            raise ValueError(f'There is no table {name!r}; there are {", ".join(tables)}, and all.')
+            raise ValueError(
+                f'There is no table {name!r} to run; there are {", ".join(tables)}, and all. Table '
+                '10 is measured by tools/analysis_tools/efficiency.py.')
         for key in found:
             if dataset not in tables[key].datasets:
                 raise ValueError(f'{tables[key].label} has no rows on {dataset}, only on '

@@ -115,7 +115,7 @@ def test_a_dry_run_prints_what_one_would_type(reproduce, home):
 
 
 @pytest.mark.parametrize('flags, message', [
-    (['table5'], "There is no table 'table5'; there are table1, table2, table4a"),
+    (['table5'], "There is no table 'table5' to run; there are table1, table2"),
     (['table11'], 'Table 11 has no rows on shapes, only on utzappos.'),
     (['table1', '--dataset', 'mnist'], '--dataset must be one of mitstates, utzappos'),
     (['table1', '--rows', 'K=4'], "Table 1 has no row 'K=4' to run. Its rows: 'zero-shot'"),

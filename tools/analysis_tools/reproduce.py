@@ -8,7 +8,7 @@
 Each run leaves one small JSON file in OUT/runs; tables that have runs in common share them. Runs
 whose file is there are skipped, broken ones are resumed, and a run that fails is named at the end
 while the others go on. Tables: table1 … table11 as in paper_tables.yml, table4 and table6 for all
-their parts, all.
+their parts, all; Table 10 is measured by efficiency.py.
 """
 import argparse
 import shlex

@@ -1,0 +1,91 @@
+"""Every config, cut down: the tiny tower, and Shapes exported in the layout of its data."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mmengine.config import Config
+
+from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.datasets.names import readable_name
+
+WIDE, TINY = 768, 64
+LARGE, SMALL = 224, 48
+TRAIN = list(range(0, 1600, 100))
+VAL = list(range(0, 510, 32))  # seen and unseen pairs
+
+
+def shrink(node, vectors):
+    """Swaps towers, widths and files in place, wherever they are in a model's config."""
+    if isinstance(node, (list, tuple)):
+        for item in node:
+            shrink(item, vectors)
+    if not isinstance(node, dict):
+        return
+    kind = str(node.get('type', '')).rpartition('.')[2]
+    if kind in ('CLIPVision', 'CLIPText'):
+        node.update(arch='tiny_clip', pretrained='tiny_clip')
+    elif kind == 'DINO':
+        node.update(pretrained=None, img_size=SMALL, arch=dict(
+            embed_dims=TINY, num_layers=1, num_heads=1, feedforward_channels=TINY))
+    elif kind == 'WordVectorText':
+        node.update(path=str(vectors))
+    for key, value in node.items():
+        if isinstance(value, int) and value in (WIDE, LARGE):
+            node[key] = TINY if value == WIDE else SMALL
+        else:
+            shrink(value, vectors)
+
+
+@pytest.fixture(scope='session')
+def published(tmp_path_factory):
+    """Shapes as PNG files in the layout of the published data."""
+    root = tmp_path_factory.mktemp('published')
+    ShapesCZSL().export(root)
+    return root
+
+
+@pytest.fixture(scope='session')
+def vectors(tmp_path_factory):
+    """Word vectors of all names of Shapes."""
+    names = {name for version in ('shapes-v1', 'shapes-large-v1')
+             for space in [ShapesCZSL.make_space('all', version)]
+             for name in (*space.attributes, *space.objects)}
+    words = sorted({word for name in names for word in readable_name(name).split()})
+    path = tmp_path_factory.mktemp('vectors') / 'words.txt'
+    numbers = np.random.default_rng(0).normal(size=(len(words), 8))
+    path.write_text(''.join(f'{word} {" ".join(f"{x:.4f}" for x in row)}\n'
+                            for word, row in zip(words, numbers)))
+    return path
+
+
+@pytest.fixture
+def small_config(published, vectors, tmp_path):
+    """Reads a config and cuts it down to one iteration each of training and validation."""
+
+    def read(path):
+        cfg = Config.fromfile(Path(path))
+        shrink(cfg._cfg_dict['model'], vectors)
+        for phase, indices in dict(train=TRAIN, val=VAL, test=VAL).items():
+            loader = cfg._cfg_dict.get(f'{phase}_dataloader')
+            if loader is None:
+                continue
+            shrink(loader['dataset'], vectors)
+            loader.update(batch_size=len(indices), num_workers=0, persistent_workers=False,
+                          collate_fn=dict(type='default_collate'))
+            # Images instead of stored features, which have their own tests.
+            loader['dataset'].pop('features', None)
+            loader['dataset'].pop('check_images', None)
+            loader['dataset']['indices'] = indices
+        if 'data_root' in cfg:
+            for node in (cfg.model.space, *(cfg[f'{phase}_dataloader'].dataset
+                                            for phase in ('train', 'val', 'test')
+                                            if cfg.get(f'{phase}_dataloader'))):
+                node.data_root = str(published)
+        if cfg.train_cfg is not None:
+            cfg.train_cfg = dict(by_epoch=True, max_epochs=1, val_interval=1)
+        cfg.merge_from_dict(dict(
+            work_dir=str(tmp_path), launcher='none', log_level='WARNING',
+            default_hooks=dict(checkpoint=None)))
+        return cfg
+
+    return read

@@ -1,0 +1,95 @@
+"""The tables of the paper: each row has its config, and says what it means."""
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+
+from mmcluspro.analysis import Run, load_tables
+from mmcluspro.analysis.tables import DATASETS
+from mmcluspro.datasets import ShapesCZSL
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = load_tables(ROOT / 'tools' / 'analysis_tools' / 'paper_tables.yml')
+ROWS = [pytest.param(table, row, dataset, id=f'{table.key}-{dataset}-{row.name}')
+        for table in TABLES.values() for dataset in table.datasets for row in table.rows
+        if row.config]
+FILES = [case for case in ROWS if case.values[1].file
+         and (ROOT / 'configs' / case.values[1].file.format(dataset=case.values[2])).exists()]
+PRINTED = [pytest.param(row.paper[dataset], row.std.get(dataset), id=f'{key}-{dataset}-{row.name}')
+           for key, table in TABLES.items() for row in table.rows for dataset in row.paper]
+
+
+def test_all_tables_of_the_paper_are_there():
+    assert list(TABLES) == ['table1', 'table2', 'table3', 'table4a', 'table4b', 'table4c',
+                            'table4d', 'table6a', 'table6b', 'table9', 'table11']
+    assert {name for table in TABLES.values() for name in table.datasets} == set(DATASETS)
+
+
+@pytest.mark.parametrize('table, row, dataset', ROWS)
+def test_a_row_has_a_config_whose_options_mean_something(table, row, dataset):
+    run = Run.make(ROOT / 'configs' / row.config.format(dataset=dataset), row.options)
+    for option in row.options:
+        if option not in run.options:  # then it says what the config has already
+            assert '=5' in option or '=0.' in option, option
+
+
+@pytest.mark.parametrize('options', sorted(
+    {(row.config, row.options) for table in TABLES.values() for row in table.rows
+     if row.options and 'shapes' in table.datasets}), ids=str)
+def test_a_model_is_built_with_the_options(options):
+    cfg = Run.make(ROOT / 'configs' / options[0].format(dataset='shapes'), options[1]).cfg
+    init_default_scope('mmpretrain')
+    cfg.model.backbone.pretrained = cfg.model.head.text.pretrained = None
+    settings = dict(cfg.model.to_dict(), space=ShapesCZSL.make_space('all'))
+    with torch.device('meta'):
+        model = MODELS.build(settings)
+    for option in options[1]:
+        key, _, value = option.partition('=')
+        if key.endswith('momentum'):
+            assert model.head.bank('attr').momentum == float(value)
+        elif key.endswith('branches'):
+            assert list(model.head.banks) == [value.strip('[]')]
+
+
+@pytest.mark.parametrize('table, row, dataset', FILES)
+def test_a_file_of_a_row_is_the_config_with_its_options(table, row, dataset):
+    asked = Run.make(ROOT / 'configs' / row.config.format(dataset=dataset), row.options).cfg
+    written = Run.make(ROOT / 'configs' / row.file.format(dataset=dataset)).cfg
+    assert plain_sorted(written) == plain_sorted(asked)
+
+
+def plain_sorted(node):
+    """Content without the order of keys, and with lists for tuples."""
+    if hasattr(node, 'to_dict'):
+        node = node.to_dict()
+    if isinstance(node, dict):
+        return {key: plain_sorted(node[key]) for key in sorted(node)}
+    return [plain_sorted(item) for item in node] if isinstance(node, (list, tuple)) else node
+
+
+def test_every_ablation_is_the_file_of_a_row():
+    named = {row.file.format(dataset=dataset) for table in TABLES.values() for row in table.rows
+             for dataset in DATASETS if row.file}
+    there = {f'ablations/{path.name}' for path in (ROOT / 'configs' / 'ablations').glob('*.py')}
+    assert there and there <= named
+
+
+@pytest.mark.parametrize('numbers, std', PRINTED)
+def test_printed_numbers_are_possible(numbers, std):
+    seen, unseen, hm, auc = numbers
+    assert std is None or (len(std) == 4 and max(std) < 2)
+    # The curve lies inside the box of best seen and best unseen accuracy (0.1 for rounding).
+    assert hm <= 2 * seen * unseen / (seen + unseen) + 0.1
+    assert auc <= seen * unseen / 100 + 0.1
+    assert all(0 < number < 100 and round(number, 1) == number for number in numbers)
+
+
+@pytest.mark.parametrize('dataset', ['utzappos', 'cgqa'])
+def test_the_papers_own_rows_agree_from_table_to_table(dataset):
+    cluspro = {tuple(row.paper[dataset]) for key in ('table1', 'table3') for row in
+               TABLES[key].rows if row.config == 'cluspro_{dataset}.py' and not row.options}
+    assert len(cluspro) == 1
+    baselines = {tuple(row.paper['utzappos']) for key in ('table3', 'table4c', 'table4d')
+                 for row in TABLES[key].rows if row.config == 'baseline_{dataset}.py'}
+    assert baselines == {(66.2, 74.6, 54.1, 41.0)}
