@@ -7,15 +7,15 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
+from mmcluspro.engine.hooks.composition_hook import text_feasibility
 from mmcluspro.engine.launch import build_runner
 from mmcluspro.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
-CALIBRATION = dict(closed=dict(bias=0.125, threshold=None), open=dict(bias=0.25, threshold=0.5))
 KINDS = {
     'lora': ('cluspro_shapes.py', {}),
     'bottleneck': ('baseline_shapes.py', {
-        'model.backbone.peft': dict(type='mmcluspro.Bottleneck', width=8, _delete_=True)}),
+        'peft': dict(type='mmcluspro.Bottleneck', width=8)}),
     'batch_norm': ('baseline_shapes.py', {'model.neck.norm': 'BN', 'model.head.fusion': 'logits'}),
     'zero_shot': ('clip_zeroshot_shapes.py', {}),
     'csp': ('baselines/csp_shapes.py', {}),
@@ -24,13 +24,10 @@ KINDS = {
 
 def config(name, **options):
     cfg = Config.fromfile(ROOT / 'configs' / name)
-    for field, value in options.items():
-        if isinstance(value, dict) and value.pop('_delete_', False):
-            owner, _, last = field.rpartition('.')
-            cfg.merge_from_dict({field: None})
-            cfg.merge_from_dict({owner: {last: value}})
-        else:
-            cfg.merge_from_dict({field: value})
+    peft = options.pop('peft', None)
+    cfg.merge_from_dict(options)
+    if peft is not None:  # another kind, not other fields of the same kind
+        cfg.model.backbone.peft = peft
     return cfg
 
 
@@ -48,10 +45,12 @@ def write_checkpoint(path, kind='lora', **options):
         if 'running' in key:
             nn.init.uniform_(buffer, 0.5, 1.5)
     space = model.head.worlds['closed']
+    chosen = dict(bias=0.125, threshold=None, temperature=0.75, seen_bias=0.5)
+    middle = float(text_feasibility(model.head.text, space).median())
     torch.save(dict(
         state_dict=model.state_dict(),
         meta=dict(cfg=cfg.pretty_text, dataset_meta=dict(space=space.to_dict()),
-                  calibration=CALIBRATION)), path)
+                  calibration=dict(closed=chosen, open=dict(chosen, threshold=middle)))), path)
     return path
 
 

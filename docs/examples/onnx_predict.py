@@ -1,0 +1,40 @@
+"""Tags pictures without torch: python onnx_predict.py MODEL.onnx TABLE.npz PICTURE…"""
+import json
+import sys
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+
+def read_image(path, resize, size, interpolation, **_):  # the rest happens inside the graph
+    image = ImageOps.exif_transpose(Image.open(path)).convert('RGB')
+    edges = [int(resize * edge / min(image.size)) for edge in image.size]
+    image = image.resize(edges, Image.Resampling[interpolation.upper()])
+    x, y = (round((edge - size) / 2) for edge in edges)
+    return np.asarray(image)[y:y + size, x:x + size]
+
+def softmax(x):
+    return (x := np.exp(x - x.max(1, keepdims=True))) / x.sum(1, keepdims=True)
+
+def pair_scores(features, table, info):  # Eq. 13; features: f_a, f_o and f_c, or f_c alone
+    texts = [table['text_a'], table['text_o'], table['text_c']][-len(features):]
+    *primitives, pair = (info['scale'] * f @ text.T for f, text in zip(features, texts))
+    parts = [softmax(x)[:, index] for x, index in zip(primitives, table['pairs'].T)]
+    pair = pair if info['fusion'] == 'logits' else softmax(pair)
+    return pair + np.prod(parts, axis=0) if parts else pair
+
+def probabilities(scores, table, info):  # temperature and seen bias were chosen on validation
+    z = scores if info['fusion'] == 'logits' else np.log(np.maximum(scores, 1e-30))
+    return softmax((z - info['seen_bias'] * table['seen']) / info['temperature'])
+
+if __name__ == '__main__':
+    session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])
+    table = np.load(sys.argv[2])
+    info = json.loads(str(table['info']))
+    assert session.get_modelmeta().custom_metadata_map['weights'] == info['weights'], 'not a pair'
+    images = np.stack([read_image(path, **info['preprocessing']) for path in sys.argv[3:]])
+    scores = pair_scores(session.run(None, {'image': images}), table, info)
+    for path, row in zip(sys.argv[3:], probabilities(scores, table, info)):
+        a, o = table['pairs'][row.argmax()]
+        print(path, table['attributes'][a], table['objects'][o], f'{row.max():.3f}')

@@ -1,0 +1,105 @@
+"""``mmcluspro export``: an ONNX file of the image side and a table of text features."""
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mmcluspro.apis import load_model
+
+from .check import TOLERANCE, Difference, largest_difference
+from .files import writable
+from .image_side import ImageSide, require_onnx, write_onnx
+from .smaller import write_half, write_int8
+from .table import make_table, read_pairs, write_table
+
+VARIANTS = {'fp16': write_half, 'int8': write_int8}
+EPILOG = """examples:
+  mmcluspro export work_dirs/cluspro_shapes/best.pth --out tagger.onnx
+  mmcluspro export best.pth --out tagger.onnx --half --int8   # also tagger_fp16.onnx, …
+  mmcluspro export best.pth --pairs pairs.txt --table-only --table pets.npz
+docs/examples/onnx_predict.py reads the files without torch."""
+
+
+def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | None = None,
+                 pairs: Sequence[tuple[str, str]] | None = None, world: str = 'closed',
+                 table_only: bool = False, variants: Sequence[str] = ()) -> list[Path]:
+    """Exports a checkpoint, checks the files, and says the largest difference.
+
+    Args:
+        checkpoint (str | Path): What ``load_model`` reads.
+        out (str | Path): The ONNX file.
+        table (str | Path, optional): The table. Defaults to None: ``out`` with ``.npz``.
+        pairs (Sequence, optional): Pairs of names. Defaults to None: those of ``world``.
+        world (str): See ``make_table``. Defaults to 'closed'.
+        table_only (bool): Write the table for other pairs, not the graph. Defaults to False.
+        variants (Sequence[str]): Smaller files to write besides: 'fp16', 'int8'. They take the
+            name of ``out`` with ``_fp16`` and ``_int8``, and read the same table.
+
+    Returns:
+        list[Path]: The files.
+    """
+    out = Path(out)
+    table = Path(table or out.with_suffix('.npz'))
+    for path, suffix in ((out, '.onnx'), (table, '.npz')):
+        if path.suffix != suffix:
+            raise ValueError(f'The name of this file must end with {suffix}, got {path}.')
+    if not table_only:
+        require_onnx()
+    model: Any = load_model(checkpoint)
+    side = ImageSide(model).eval()
+    content = make_table(model, pairs, world)
+    info = json.loads(str(content['info']))
+    for note in info['notes']:
+        print(f'note: {note}. Prepare pictures as in training, or the scores differ a little.')
+    write_table(content, table)
+    print(f'{table}: {len(content["pairs"])} pairs ({int(content["seen"].sum())} seen) of '
+          f'{len(content["attributes"])} attributes and {len(content["objects"])} objects')
+    if table_only:
+        return [table]
+    size = info['preprocessing']['size']
+    files = [out, *(out.with_name(f'{out.stem}_{name}.onnx') for name in variants)]
+    for path, name in zip(files, ('fp32', *variants)):
+        with writable(path) as temporary:
+            if path == out:
+                write_onnx(side, temporary, size, dict(weights=info['weights']))
+            else:
+                VARIANTS[name](out, temporary)
+            _judge(largest_difference(temporary, content, side, model.head, size), name, path)
+    return [table, *files]
+
+
+def _judge(found: Difference, name: str, path: Path) -> None:
+    if not (np.isfinite(found).all() and (name != 'fp32' or found.features <= TOLERANCE)):
+        raise ValueError(
+            f'{path} was not written: its features differ from those of torch by '
+            f'{found.features:.1e} (allowed: {TOLERANCE}). Please report the model and the '
+            'versions of torch, onnx and onnxruntime.')
+    print(f'{path} ({name}): onnxruntime against torch on random pictures, largest difference of '
+          f'features {found.features:.1e}, of scores {found.scores:.1e}')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        prog='mmcluspro export', description=__doc__, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('checkpoint', help='file of tools/train.py or publish_model.py')
+    parser.add_argument('--out', help='ONNX file (default: the name of the checkpoint with .onnx, '
+                        'in the current folder)')
+    parser.add_argument('--table', help='file of the text features (default: as --out, with .npz)')
+    parser.add_argument('--pairs', metavar='FILE', help='one "attribute object" a line; new '
+                        'words are welcome (default: the pairs of the data)')
+    parser.add_argument('--world', choices=['closed', 'open'], default='closed',
+                        help='without --pairs: the pairs of the data, or all feasible ones')
+    parser.add_argument('--table-only', action='store_true',
+                        help='other pairs for a graph that is there already')
+    parser.add_argument('--half', action='store_true', help='also write half precision')
+    parser.add_argument('--int8', action='store_true', help='also write weights of eight bits')
+    args = parser.parse_args(argv)
+    variants = [name for name, wanted in (('fp16', args.half), ('int8', args.int8)) if wanted]
+    export_model(
+        args.checkpoint, args.out or f'{Path(args.checkpoint).stem}.onnx', args.table,
+        read_pairs(args.pairs) if args.pairs else None, args.world, args.table_only, variants)

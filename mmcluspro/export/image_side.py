@@ -1,0 +1,130 @@
+"""The image side as an ONNX graph: pixels → unit-norm f_a, f_o, f_c (Eq. 1)."""
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmcluspro.models.heads import ThreePathHead
+from mmcluspro.models.peft import merge, unmerge
+from mmcluspro.models.peft.lora_attention import LoRAAttention, adaptable_attention
+from mmcluspro.models.peft.lora_layers import LoRALayer
+
+OPSET = 17  # the first with LayerNormalization; every torch from 2.1 on writes it
+FEATURES = ('f_a', 'f_o', 'f_c')
+
+
+def require_onnx() -> None:
+    """Raises an ImportError that names the extra where a package is missing."""
+    for name in ('onnx', 'onnxruntime'):
+        try:
+            import_module(name)
+        except ModuleNotFoundError:
+            raise ImportError(
+                f"Export needs {name}, which is not installed: pip install 'mmcluspro[export]'"
+            ) from None
+
+
+class ImageSide(nn.Module):
+    """Normalisation, backbone, neck and the norm of the features: all that sees pixels.
+
+    Args:
+        model (nn.Module): A ``CompositionalClassifier`` in eval mode, whose head compares
+            features with texts that do not depend on the image.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        head = model.head
+        if not isinstance(head, ThreePathHead) or type(head).compare is not ThreePathHead.compare:
+            raise ValueError(
+                f'{type(head).__name__} has texts of its own for every image, which a table of '
+                'text features cannot hold. Models with ThreePathHead or ClusProHead can be '
+                'exported.')
+        self.pixels, self.backbone, self.neck = model.data_preprocessor, model.backbone, model.neck
+        self.names = FEATURES[-1:] if head.fusion == 'composition' else FEATURES
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Pictures, RGB, uint8 (B, H, W, 3) → one feature a path, unit norm, (B, D) each."""
+        if not self.pixels.to_rgb:
+            image = image.flip(3)
+        x = image.permute(0, 3, 1, 2).float()
+        if self.pixels._enable_normalize:
+            x = (x - self.pixels.mean) / self.pixels.std
+        feats = self.backbone(x)
+        if self.neck is not None:
+            feats = self.neck(feats)
+        return tuple(F.normalize(f.float(), dim=1) for f in feats[-len(self.names):])
+
+
+def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str, str]) -> None:
+    """Writes the graph, with LoRA merged and a free batch size.
+
+    Args:
+        side (ImageSide): On the CPU. It is left as it was.
+        path (str | Path): The file.
+        size (int): Side of the images, H = W.
+        metadata (dict[str, str]): Goes into the file as it is.
+    """
+    import onnx
+    options: dict[str, Any] = dict(
+        input_names=['image'], output_names=list(side.names), opset_version=OPSET,
+        dynamic_axes={name: {0: 'batch'} for name in ('image', *side.names)})
+    # The one exporter that every torch from 2.1 on has, and it needs no further package.
+    if 'dynamo' in inspect.signature(torch.onnx.export).parameters:
+        options['dynamo'] = False
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter('ignore')  # the old exporter says that it is old; shapes are fixed
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(merged(side))
+        stack.enter_context(open_attention(side))
+        torch.onnx.export(
+            side, (torch.zeros(2, size, size, 3, dtype=torch.uint8), ), str(path), **options)
+    exported = onnx.load(str(path))
+    _constants_to_weights(exported.graph)
+    onnx.helper.set_model_props(exported, metadata)
+    onnx.checker.check_model(exported)
+    onnx.save(exported, str(path))
+
+
+def _constants_to_weights(graph: Any) -> None:
+    """Where tools that shrink files look for matrices; the exporter makes some nodes."""
+    constants = [node for node in graph.node if node.op_type == 'Constant'
+                 and [attribute.name for attribute in node.attribute] == ['value']]
+    for node in constants:
+        tensor = node.attribute[0].t
+        tensor.name = node.output[0]
+        graph.initializer.append(tensor)
+        graph.node.remove(node)
+
+
+@contextmanager
+def merged(module: nn.Module) -> Iterator[None]:
+    """LoRA is part of the weights inside, and as before afterwards."""
+    before = any(layer.merged for layer in module.modules() if isinstance(layer, LoRALayer))
+    merge(module)
+    try:
+        yield
+    finally:
+        if not before:
+            unmerge(module)
+
+
+@contextmanager
+def open_attention(module: nn.Module) -> Iterator[None]:
+    """Attention in single steps inside: ONNX has no operator for torch's kernel of evaluation."""
+    layers = [layer for layer in module.modules() if adaptable_attention(layer)]
+    for layer in layers:
+        layer.forward = LoRAAttention(layer, ()).eval().forward  # type: ignore
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward

@@ -1,0 +1,253 @@
+"""The exported files against torch, read by the consumer of the docs."""
+import importlib.util
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mmcluspro.apis import CZSLInferencer, load_model
+from mmcluspro.export import export_model, publish
+from mmcluspro.export.check import largest_difference, open_session
+from mmcluspro.export.command import main
+from mmcluspro.export.image_side import ImageSide, merged
+from mmcluspro.models.peft.lora_layers import LoRALayer
+
+CONSUMER = Path(__file__).resolve().parents[2] / 'docs' / 'examples' / 'onnx_predict.py'
+ALL_KINDS = ['lora', 'bottleneck', 'batch_norm', 'zero_shot', 'csp']
+
+
+@pytest.fixture(scope='module')
+def consumer():
+    spec = importlib.util.spec_from_file_location('onnx_predict', CONSUMER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope='session')
+def exported(checkpoints, tmp_path_factory):
+    """(checkpoint, ONNX file, table) of a kind, made when it is first asked for."""
+    folder = tmp_path_factory.mktemp('exported')
+
+    def get(kind='lora'):
+        path = folder / f'{kind}.onnx'
+        if not path.exists():
+            export_model(checkpoints(kind), path, variants=('fp16', 'int8'))
+        return checkpoints(kind), path, dict(np.load(path.with_suffix('.npz')))
+
+    return get
+
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory):
+    """Files: of the model's size, wide, tall and small."""
+    folder = tmp_path_factory.mktemp('pictures')
+    generator = np.random.default_rng(0)
+    paths = []
+    for width, height in [(48, 48), (131, 77), (50, 90), (31, 20)]:
+        noise = generator.integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), np.uint8)
+        paths.append(folder / f'{width}x{height}.png')
+        Image.fromarray(noise).resize((width, height)).save(paths[-1])
+    return [str(path) for path in paths]
+
+
+def images(batch, seed=1):
+    return np.random.default_rng(seed).integers(0, 256, (batch, 48, 48, 3), np.uint8)
+
+
+@pytest.mark.parametrize('kind', ALL_KINDS)
+def test_features_and_scores_are_those_of_torch_for_every_batch_size(kind, exported, consumer):
+    checkpoint, path, table = exported(kind)
+    model, session = load_model(checkpoint), open_session(path, 1)
+    info = json.loads(str(table['info']))
+    model.head.set_worlds({'closed': model.space})
+    for batch in (1, 3, 17):
+        pixels = images(batch, batch)
+        features = session.run(None, {'image': pixels})
+        bgr = torch.from_numpy(pixels[..., ::-1].copy()).permute(0, 3, 1, 2)
+        with torch.no_grad():
+            inputs = model.data_preprocessor(dict(inputs=list(bgr)))['inputs']
+            feats = model.extract_feat(inputs)
+            scores = model.head.scores(feats, 'closed').numpy()
+        assert len(features) == (1 if kind in ('zero_shot', 'csp') else 3)
+        for mine, theirs in zip(features, feats[-len(features):]):
+            unit = torch.nn.functional.normalize(theirs, dim=1).numpy()
+            np.testing.assert_allclose(mine, unit, atol=1e-5)
+        np.testing.assert_allclose(
+            consumer.pair_scores(features, table, info), scores, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize('kind', ['lora', 'zero_shot'])
+def test_the_consumer_answers_as_the_inferencer_from_files(kind, exported, consumer, pictures):
+    checkpoint, path, table = exported(kind)
+    info = json.loads(str(table['info']))
+    batch = np.stack([consumer.read_image(file, **info['preprocessing']) for file in pictures])
+    scores = consumer.pair_scores(open_session(path).run(None, {'image': batch}), table, info)
+    chance = consumer.probabilities(scores, table, info)
+
+    inferencer = CZSLInferencer(checkpoint, device='cpu')
+    for row, answer in zip(chance, inferencer(pictures, top_k=1000, workers=0)):
+        mine = {(table['attributes'][a], table['objects'][o]): p
+                for (a, o), p in zip(table['pairs'], row)}
+        theirs = {(pair.attribute, pair.object): pair.probability for pair in answer.pairs}
+        assert mine.keys() == theirs.keys()
+        assert max(abs(mine[pair] - theirs[pair]) for pair in theirs) < 1e-4
+    assert info['seen_bias'] == 0.5 and info['temperature'] == 0.75  # of the checkpoint
+
+
+def test_pixels_are_those_of_the_pipeline(exported, consumer, pictures):
+    checkpoint, _, table = exported()
+    preprocessing = json.loads(str(table['info']))['preprocessing']
+    inferencer = CZSLInferencer(checkpoint, device='cpu')
+    for file in pictures:
+        theirs, error = inferencer.preprocess(type('Item', (), dict(source=file)))
+        assert error is None
+        mine = consumer.read_image(file, **preprocessing)
+        assert np.array_equal(mine[..., ::-1], theirs.permute(1, 2, 0).numpy())
+
+
+def test_the_consumer_is_short_and_prints_the_inferencers_best(
+        exported, pictures, monkeypatch, capsys):
+    assert len(CONSUMER.read_text().splitlines()) <= 40
+    assert 'torch' not in CONSUMER.read_text().split('"""')[2]
+    checkpoint, path, _ = exported()
+    monkeypatch.setattr(
+        sys, 'argv', ['onnx_predict.py', str(path), str(path.with_suffix('.npz')), *pictures])
+    runpy.run_path(str(CONSUMER), run_name='__main__')
+
+    lines = capsys.readouterr().out.splitlines()
+    for file, line, answer in zip(
+            pictures, lines, CZSLInferencer(checkpoint, device='cpu')(pictures, workers=0)):
+        best = answer.pairs[0]
+        assert line == f'{file} {best.attribute} {best.object} {best.probability:.3f}'
+
+
+def test_another_list_of_pairs_needs_another_table_only(
+        exported, consumer, pictures, tmp_path):
+    checkpoint, path, before = exported()
+    pairs = [('red', 'star'), ('shiny', 'ring'), ('red', 'teapot')]  # the last two have new words
+    (tmp_path / 'pairs.txt').write_text('\n'.join(map(' '.join, pairs)))
+    table_file = tmp_path / 'other.npz'
+    with pytest.warns(UserWarning, match='Training had no'):
+        main([str(checkpoint), '--pairs', str(tmp_path / 'pairs.txt'), '--table-only',
+              '--table', str(table_file)])
+    table = dict(np.load(table_file))
+    info = json.loads(str(table['info']))
+    assert not list(tmp_path.glob('*.onnx'))
+    assert info['weights'] == json.loads(str(before['info']))['weights']
+
+    batch = np.stack([consumer.read_image(file, **info['preprocessing']) for file in pictures])
+    scores = consumer.pair_scores(open_session(path).run(None, {'image': batch}), table, info)
+    inferencer = CZSLInferencer(checkpoint, device='cpu')
+    with pytest.warns(UserWarning, match='Training had no'):
+        answers = inferencer(pictures, pairs=pairs, workers=0)
+    for row, answer in zip(consumer.probabilities(scores, table, info), answers):
+        best = answer.pairs[0]
+        attribute, obj = table['pairs'][row.argmax()]
+        assert (table['attributes'][attribute], table['objects'][obj]) == (
+            best.attribute, best.object)
+        assert row.max() == pytest.approx(best.probability, abs=1e-4)
+
+
+def test_the_open_world_leaves_out_what_is_not_feasible(checkpoints, tmp_path):
+    export_model(checkpoints(), tmp_path / 'open.onnx', world='open', table_only=True)
+    table = np.load(tmp_path / 'open.npz')
+    candidates = CZSLInferencer(checkpoints(), device='cpu').candidates(world='open')
+
+    assert np.array_equal(table['pairs'], candidates.pairs.numpy())
+    assert np.array_equal(table['seen'], candidates.seen.numpy())
+    assert table['seen'].sum() < len(table['pairs']) < 144
+
+
+@pytest.mark.parametrize('kind', ['lora', 'zero_shot'])
+@pytest.mark.parametrize('variant, share, allowed', [('fp16', 0.6, 2e-3), ('int8', 0.45, 0.1)])
+def test_smaller_files_are_smaller_and_near(kind, variant, share, allowed, exported):
+    _, path, _ = exported(kind)
+    small = path.with_name(f'{path.stem}_{variant}.onnx')
+
+    whole, less = (open_session(file).run(None, {'image': images(7)}) for file in (path, small))
+
+    assert small.stat().st_size < share * path.stat().st_size
+    gaps = [np.abs(a - b).max() for a, b in zip(whole, less)]
+    assert 0 < max(gaps) < allowed
+    assert open_session(small).get_modelmeta().custom_metadata_map == (
+        open_session(path).get_modelmeta().custom_metadata_map)
+
+
+def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
+    model = load_model(checkpoints('bottleneck'))
+    inputs = torch.from_numpy(images(2)).permute(0, 3, 1, 2).float()
+    with torch.no_grad():
+        before = model(inputs)
+    from mmcluspro.export.image_side import write_onnx
+    write_onnx(ImageSide(model).eval(), tmp_path / 'x.onnx', 48, {})
+    with torch.no_grad():
+        assert torch.equal(model(inputs), before)
+
+    model = load_model(checkpoints())
+    layers = [layer for layer in model.modules() if isinstance(layer, LoRALayer)]
+    with merged(model):
+        assert all(layer.merged for layer in layers if layer.updates())
+        with merged(model):
+            pass
+        assert any(layer.merged for layer in layers)
+    assert not any(layer.merged for layer in layers)
+
+
+def test_the_check_sees_another_model(exported, checkpoints):
+    _, path, table = exported()
+    model = load_model(checkpoints())
+    with torch.no_grad():
+        model.neck.attribute.proj.bias += 0.1
+    side = ImageSide(model).eval()
+
+    assert largest_difference(path, table, side, model.head, 48).features > 1e-3
+
+
+def test_a_published_file_gives_the_same_table(checkpoints, exported, tmp_path):
+    _, _, table = exported()
+    small = publish(checkpoints(), tmp_path)
+    export_model(small, tmp_path / 'x.onnx', table_only=True)
+
+    other = np.load(tmp_path / 'x.npz')
+    assert str(other['info']) == str(table['info'])
+    assert all(np.array_equal(other[name], table[name]) for name in table)
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (['none.pth'], 'none.pth does not exist'),
+    (['{ckpt}', '--out', 'model.bin'], r'must end with \.onnx, got model\.bin'),
+    (['{ckpt}', '--pairs', 'none.txt'], 'pairs none.txt does not exist'),
+    (['{ckpt}', '--pairs', 'bad.txt'], r'bad\.txt:2: expected two words'),
+    (['{ckpt}', '--pairs', 'empty.txt'], 'holds no pair'),
+    (['{ckpt}', '--out', 'file/model.onnx'], 'cannot be written'),
+])
+def test_errors_are_in_words(arguments, message, checkpoints, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path('bad.txt').write_text('red star\nred\n')
+    Path('empty.txt').write_text('')
+    Path('file').write_text('')
+
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        main([word.format(ckpt=checkpoints()) for word in arguments])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['bad.txt', 'empty.txt', 'file']
+
+
+def test_a_missing_package_names_the_extra(checkpoints, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
+
+    with pytest.raises(ImportError, match=r"onnxruntime.*pip install 'mmcluspro\[export\]'"):
+        main([str(checkpoints()), '--out', str(tmp_path / 'x.onnx')])
+
+
+def test_a_head_whose_texts_depend_on_the_image_is_refused(checkpoints):
+    model = load_model(checkpoints())
+    model.head.__class__ = type('Own', (type(model.head), ), dict(compare=lambda *rest: []))
+
+    with pytest.raises(ValueError, match='Own has texts of its own for every image'):
+        ImageSide(model)
