@@ -3,6 +3,7 @@
 The scripts in ``tools/`` call the same functions.
 """
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -45,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f'{usage()}\n\nerror: no command {words[0]!r}', file=sys.stderr)
         return 2
+    # Said by mmcv-lite in every process; none of its operators is used here.
+    warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
     from mmcluspro.engine.launch import run_command
     codes: list[Any] = []
     run_command(lambda: codes.append(find_main(words[0])(words[1:])))

@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from ..registry import explain
 
+CARRIED = Path(__file__).resolve().parents[1] / '.mim' / 'configs'
 LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 
 
@@ -47,6 +48,8 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         Config: What the runner is built from.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    # For configs elsewhere: _base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'.
+    os.environ.setdefault('MMCLUSPRO_CONFIGS', str(CARRIED))
     path = find_config(args.config)
     cfg = Config.fromfile(path)
     cfg.launcher = args.launcher
@@ -73,13 +76,12 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    carried = Path(__file__).resolve().parents[1] / '.mim' / 'configs'
-    found = sorted(carried.rglob(path.name)) if path.name == name else []
+    found = sorted(CARRIED.rglob(path.name)) if path.name == name else []
     if found:
         return found[0]
     raise FileNotFoundError(
         f'The config {name} does not exist. Configs of mmcluspro: '
-        + (', '.join(sorted(item.name for item in carried.glob('*.py'))) or 'none installed') + '.')
+        + (', '.join(sorted(item.name for item in CARRIED.glob('*.py'))) or 'none installed') + '.')
 
 
 def build_runner(cfg: Config) -> Runner:
