@@ -113,7 +113,8 @@ def main() -> None:
         Path(args.out).parent.mkdir(parents=True, exist_ok=True)
         Path(args.out).write_text(json.dumps(
             dict(configs=[config.name for config in configs], device=threads(),
-                 clock=args.clock, steps=args.steps, images=args.images, results=results), indent=1) + '\n')
+                 clock=args.clock, steps=args.steps, images=args.images, results=results),
+            indent=1) + '\n')
 
 
 if __name__ == '__main__':

@@ -28,6 +28,7 @@ from mmcluspro.analysis import (
     write_report,
 )
 from mmcluspro.analysis.execution import LocalJobs, command
+from mmcluspro.analysis.metafile import fill_metafile
 from mmcluspro.analysis.slurm import SlurmJobs, batch_command
 from mmcluspro.analysis.summary import row_runs
 from mmcluspro.engine.launch import run_command
@@ -65,6 +66,8 @@ def parse_args() -> argparse.Namespace:
                         help='run again what was made with another config')
     parser.add_argument('--collect-only', action='store_true', help='only write the tables')
     parser.add_argument('--no-tables', action='store_true', help='only run')
+    parser.add_argument('--metafile', metavar='FILE',
+                        help='also put the means into this model index (configs/metafile.yml)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
     args = parser.parse_args()
     for name in ('seeds', 'jobs'):
@@ -184,6 +187,9 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
         path = write_report(table, summaries, args.dataset, seeds, args.out)
         print(f'\n{path.read_text(encoding="utf-8")}\n→ {path.with_suffix("")}.md, .csv, .tex'
               + (', .png, .svg' if path.with_suffix('.png').exists() else ''))
+    if args.metafile:
+        filled = fill_metafile(args.metafile, store, TOOLS.parent)
+        print(f'{args.metafile}: results of {", ".join(filled) or "no model"}.')
 
 
 def main() -> None:
