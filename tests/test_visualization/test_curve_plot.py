@@ -129,3 +129,20 @@ def test_a_run_leaves_picture_and_points_and_shows_the_picture(tmp_path):
     assert (name, step) == ('c', 12)
     with Image.open(path) as expected:
         np.testing.assert_array_equal(image, np.asarray(expected.convert('RGB')))
+
+
+class Closed:
+    """Stands for Weights & Biases after the training."""
+
+    def add_image(self, name, image, step=0):
+        raise RuntimeError('call init first')
+
+
+def test_a_backend_that_fails_costs_a_warning_not_the_run(tmp_path):
+    path = leave_curves({'closed': make_curve(3)}, tmp_path, 'test')
+    backend = Backend()
+    backends = {'first': Closed(), 'second': backend}
+
+    show_picture(type('Visualizer', (), {'_vis_backends': backends})(), 'c', path, 0)
+
+    assert len(backend.images) == 1
