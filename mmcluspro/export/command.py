@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from mmcluspro.apis import load_model
+from mmcluspro.apis.pair_file import read_pairs
 
 from .check import TOLERANCE, Difference, largest_difference
 from .files import writable
 from .image_side import ImageSide, require_onnx, write_onnx
 from .smaller import write_half, write_int8
-from .table import make_table, read_pairs, write_table
+from .table import make_table, write_table
 
 VARIANTS = {'fp16': write_half, 'int8': write_int8}
 EPILOG = """examples:
@@ -90,8 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument('--out', help='ONNX file (default: the name of the checkpoint with .onnx, '
                         'in the current folder)')
     parser.add_argument('--table', help='file of the text features (default: as --out, with .npz)')
-    parser.add_argument('--pairs', metavar='FILE', help='one "attribute object" a line; new '
-                        'words are welcome (default: the pairs of the data)')
+    parser.add_argument('--pairs', metavar='FILE', help='one "attribute object" or '
+                        '"attribute,object" a line; new words are allowed (default: the pairs of '
+                        'the data)')
     parser.add_argument('--world', choices=['closed', 'open'], default='closed',
                         help='without --pairs: the pairs of the data, or all feasible ones')
     parser.add_argument('--table-only', action='store_true',

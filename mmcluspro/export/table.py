@@ -12,8 +12,6 @@ import numpy as np
 import torch
 
 from mmcluspro.apis.candidates import known_candidates, listed_candidates
-from mmcluspro.datasets.faults import raise_faults
-from mmcluspro.datasets.splits import read_pair_list
 from mmcluspro.engine.hooks.composition_hook import stored_calibration
 from mmcluspro.evaluation import Calibration
 
@@ -64,15 +62,6 @@ def make_table(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
         **{name: feature.float().numpy() for name, feature in zip(TEXTS, features)},
         attributes=np.array(chosen.attributes), objects=np.array(chosen.objects),
         pairs=chosen.pairs.numpy(), seen=chosen.seen.numpy(), info=np.array(json.dumps(info)))
-
-
-def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Pairs of a file with one "attribute object" a line."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f'The list of pairs {path} does not exist.')
-    pairs, faults = read_pair_list(Path(path))
-    raise_faults(faults, 'A list of pairs has one "attribute object" a line, each pair once.')
-    return list(pairs)
 
 
 def write_table(table: dict[str, np.ndarray], path: str | Path) -> None:

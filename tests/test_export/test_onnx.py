@@ -37,7 +37,8 @@ def exported(checkpoints, tmp_path_factory):
     def get(kind='lora'):
         path = folder / f'{kind}.onnx'
         if not path.exists():
-            export_model(checkpoints(kind), path, variants=('fp16', 'int8'))
+            variants = ('fp16', 'int8') if kind in ('lora', 'zero_shot') else ()
+            export_model(checkpoints(kind), path, variants=variants)
         return checkpoints(kind), path, dict(np.load(path.with_suffix('.npz')))
 
     return get
@@ -175,8 +176,9 @@ def test_smaller_files_are_smaller_and_near(kind, variant, share, allowed, expor
     assert small.stat().st_size < share * path.stat().st_size
     gaps = [np.abs(a - b).max() for a, b in zip(whole, less)]
     assert 0 < max(gaps) < allowed
-    assert open_session(small).get_modelmeta().custom_metadata_map == (
-        open_session(path).get_modelmeta().custom_metadata_map)
+    ids = {open_session(file).get_modelmeta().custom_metadata_map['weights']
+           for file in (path, small)}
+    assert len(ids) == 1
 
 
 def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
@@ -222,7 +224,7 @@ def test_a_published_file_gives_the_same_table(checkpoints, exported, tmp_path):
 @pytest.mark.parametrize('arguments, message', [
     (['none.pth'], 'none.pth does not exist'),
     (['{ckpt}', '--out', 'model.bin'], r'must end with \.onnx, got model\.bin'),
-    (['{ckpt}', '--pairs', 'none.txt'], 'pairs none.txt does not exist'),
+    (['{ckpt}', '--pairs', 'none.txt'], 'No list of pairs at none.txt'),
     (['{ckpt}', '--pairs', 'bad.txt'], r'bad\.txt:2: expected two words'),
     (['{ckpt}', '--pairs', 'empty.txt'], 'holds no pair'),
     (['{ckpt}', '--out', 'file/model.onnx'], 'cannot be written'),
