@@ -1,0 +1,121 @@
+"""The layout of the page, in Gradio; what it shows is made by :mod:`.logic` and :mod:`.render`."""
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from .examples import Example
+from .lists import cross_pairs, pair_text, parse_names, parse_pairs
+from .logic import Answer, Classifier
+from .render import answer_html, message
+
+STYLE = Path(__file__).with_name('page.css')
+LISTED, CROSS = 'These pairs', 'All pairs of these attributes and objects'
+BIAS = 6.0  # the slider's range, in logarithms of scores
+NO_IMAGE = 'Upload a picture or pick an example.'
+HIDDEN = dict(api_visibility='private', show_progress='minimal')
+
+
+def file_of(payload: Any) -> str | None:
+    """The uploaded file, unread: what is no image gets our own words."""
+    return None if payload is None else payload.path
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's own with the fonts of the reader's machine: nothing is fetched from elsewhere."""
+    return gr.themes.Default(
+        primary_hue='indigo', secondary_hue='indigo', font=('system-ui', 'sans-serif'),
+        font_mono=('ui-monospace', 'monospace'))
+
+
+def build_app(classifier: Classifier, examples: list[Example], title: str,
+              no_prototypes: str) -> gr.Blocks:
+    """The page.
+
+    Args:
+        classifier (Classifier): Answers it.
+        examples (list[Example]): Pictures to pick from; the first one is shown at the start.
+        title (str): Says which model it is.
+        no_prototypes (str): What to say where the model has none.
+    """
+
+    def classify(path: str | None, mode: str, attributes: str, objects: str, pairs: str,
+                 bias: float) -> tuple[Answer | None, str]:
+        if path is None:
+            return None, message(NO_IMAGE, 'note')
+        try:
+            chosen = parse_pairs(pairs) if mode == LISTED else cross_pairs(
+                parse_names(attributes, 'attribute'), parse_names(objects, 'object'))
+            answer = classifier.answer(path, chosen)
+        except (ValueError, OSError) as error:
+            return None, message(str(error))
+        return answer, show(answer, bias)
+
+    def show(answer: Answer | None, bias: float) -> Any:
+        if answer is None:  # the message that stands there stays
+            return gr.skip()
+        return answer_html(answer, classifier.ranking(answer, bias), no_prototypes)
+
+    space, start = classifier.inferencer.space, classifier.calibration.seen_bias
+    reach = max(BIAS, abs(start))
+    with gr.Blocks(title='mmcluspro demo', analytics_enabled=False,
+                   delete_cache=(600, 3600)) as app:
+        gr.Markdown(f'# Attribute and object of a picture\n{title}')
+        state = gr.State(None, time_to_live=3600)
+        with gr.Row(elem_id='columns'):
+            with gr.Column(min_width=320):
+                image = gr.Image(examples[0].path if examples else None, label='Picture',
+                                 sources=['upload', 'clipboard'], height=280, elem_id='picture',
+                                 buttons=[], alt_text='The picture to classify')
+                image.preprocess = file_of  # of a subclass Gradio would write a stub file here
+                picks = _example_buttons(examples)
+                with gr.Accordion('Edit attributes, objects and pairs', open=False,
+                                  elem_id='lists'):
+                    mode = gr.Radio([LISTED, CROSS], value=LISTED, label='Choose from',
+                                    elem_id='mode')
+                    pairs = gr.Textbox(
+                        pair_text(classifier.known_pairs()), label='Pairs', lines=6, max_lines=12,
+                        info='One a line: attribute object. With a comma between them where a '
+                        'name has several words.', elem_id='pairs')
+                    attributes, objects = (gr.Textbox(
+                        '\n'.join(names), label=label, lines=5, max_lines=10, visible=False,
+                        info='One a line, or with commas. New words are welcome.',
+                        elem_id=label.lower())
+                        for label, names in (('Attributes', space.attributes),
+                                             ('Objects', space.objects)))
+                    button = gr.Button('Classify', variant='primary', elem_id='classify')
+            with gr.Column(min_width=320):
+                result = gr.HTML(message(NO_IMAGE, 'note'), elem_id='answer')
+                bias = gr.Slider(
+                    -reach, reach, start, step=0.05, label='Seen–unseen bias', elem_id='bias',
+                    info='Left: favours pairs seen in training. Right: favours unseen pairs.'
+                    + (f' Validation chose {start:.2f}.' if classifier.calibrated else ''))
+        lists = [mode, attributes, objects, pairs]
+        ask = dict(fn=classify, inputs=[image, *lists, bias], outputs=[state, result],
+                   concurrency_limit=1, trigger_mode='always_last', **HIDDEN)
+        app.load(**ask)
+        image.change(**ask)
+        button.click(**ask)
+        gr.on([box.submit for box in (attributes, objects, pairs)], **ask)
+        mode.change(_shown_boxes, mode, [attributes, objects, pairs], **HIDDEN).then(**ask)
+        bias.change(show, [state, bias], result, trigger_mode='always_last',
+                    api_visibility='private', show_progress='hidden')
+        for pick, example in zip(picks, examples):
+            pick.click(partial(str, example.path), None, image, **HIDDEN)
+    return app
+
+
+def _example_buttons(examples: list[Example]) -> list[gr.Button]:
+    if not examples:
+        return []
+    gr.Markdown('Or pick an example, drawn by the package:')
+    with gr.Row(elem_id='examples'):
+        return [gr.Button(f'{item.attribute} {item.object}', icon=item.path, size='sm')
+                for item in examples]
+
+
+def _shown_boxes(mode: str) -> list[Any]:
+    return [gr.update(visible=mode == CROSS)] * 2 + [gr.update(visible=mode == LISTED)]

@@ -1,0 +1,134 @@
+"""What the page computes: an answer for an image and a list of pairs, ranked by a bias."""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from threading import Lock
+
+from torch import Tensor
+
+from mmcluspro.apis import CZSLInferencer, NameScore, PairScore
+from mmcluspro.apis.candidates import Candidates, Pair
+from mmcluspro.apis.images import Item
+from mmcluspro.apis.ranking import marginal, rank
+from mmcluspro.engine.hooks.composition_hook import score_link, stored_calibration
+from mmcluspro.evaluation import Calibration, probabilities
+
+from .nearest import NearPrototype, prototypes_of
+
+TOP_PAIRS, TOP_NAMES, TOP_PROTOTYPES = 8, 5, 5
+MAX_NEW_NAMES = 1000  # then the text side forgets the words that earlier visitors wrote
+
+
+@dataclass
+class Answer:
+    """Scores of one image; what the bias slider needs to rank again without the model.
+
+    Attributes:
+        candidates (Candidates): The P pairs.
+        scores (tuple): Eq. 13 (1, P), p(a) (1, A) and p(o) (1, O); the last two are empty for a
+            head with one path.
+        prototypes (dict): Nearest prototypes by branch.
+        notes (list[str]): What the user should know, in words.
+    """
+    candidates: Candidates
+    scores: tuple[Tensor, ...]
+    prototypes: dict[str, list[NearPrototype]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best pairs, attributes and objects, best first."""
+    pairs: tuple[PairScore, ...]
+    attributes: tuple[NameScore, ...]
+    objects: tuple[NameScore, ...]
+
+
+class Classifier:
+    """Answers the page, one request at a time.
+
+    Args:
+        inferencer (CZSLInferencer): The model.
+    """
+
+    def __init__(self, inferencer: CZSLInferencer) -> None:
+        self.inferencer = inferencer
+        meta = inferencer.model.meta.get('calibration', {})
+        found = stored_calibration(meta, 'closed')
+        self.calibrated = found is not None
+        self.calibration = found or Calibration()
+        self.link = score_link(inferencer.model.head)
+        self._lock = Lock()  # the text side grows by the words of a request
+
+    @property
+    def has_prototypes(self) -> bool:
+        """Whether the checkpoint holds a bank."""
+        return bool(getattr(self.inferencer.model.head, 'banks', None))
+
+    def known_pairs(self) -> list[Pair]:
+        """The pairs of the data the model was made for."""
+        space = self.inferencer.space
+        return [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
+
+    def answer(self, path: str, pairs: Sequence[Pair]) -> Answer:
+        """Scores of an image file.
+
+        Args:
+            path (str): The file.
+            pairs (Sequence): Names to choose from, known or new.
+        """
+        image, error = self.inferencer.preprocess(Item(path, path))
+        if error is not None:
+            raise ValueError(f'This file cannot be read as a picture: {error}. Choose a picture, '
+                             'such as a PNG, JPEG or WebP file.')
+        with self._lock:
+            self._forget_new_names()
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')  # new_names says it on the page
+                candidates = self.inferencer.candidates(pairs)
+            feats = self.inferencer.features([image])
+            scores = self.inferencer.compare(feats, candidates)
+        head = self.inferencer.model.head
+        return Answer(candidates, scores, prototypes_of(head, feats, TOP_PROTOTYPES),
+                      self._new_names(candidates))
+
+    def ranking(self, answer: Answer, seen_bias: float) -> Ranking:
+        """The best of an answer.
+
+        Args:
+            answer (Answer): Of :meth:`answer`.
+            seen_bias (float): Taken off the logarithm of the scores of seen pairs.
+        """
+        calibration = self.calibration._replace(seen_bias=float(seen_bias))
+        score, attr, obj = answer.scores
+        chance = probabilities(score, answer.candidates.seen, calibration, self.link)
+        if not attr.shape[1]:  # one path only
+            attr, obj = marginal(chance, answer.candidates)
+        pairs, attributes, objects = next(rank(chance, attr, obj, answer.candidates, TOP_PAIRS))
+        return Ranking(pairs, attributes[:TOP_NAMES], objects[:TOP_NAMES])
+
+    def _forget_new_names(self) -> None:
+        text, space = self.inferencer.model.head.text, self.inferencer.space
+        known = len(space.attributes) + len(space.objects)
+        if len(text.attributes) + len(text.objects) - known > MAX_NEW_NAMES:
+            text.restore()
+
+    def _new_names(self, candidates: Candidates) -> list[str]:
+        space = self.inferencer.space
+        notes = []
+        for what, names, known in (('attribute', candidates.attributes, space.attributes),
+                                   ('object', candidates.objects, space.objects)):
+            new = [name for name in names if name not in set(known)]
+            if new:
+                shown = ', '.join(f'“{name}”{_meant(name, known)}' for name in new[:5])
+                more = f' and {len(new) - 5} more' if len(new) > 5 else ''
+                notes.append(f'New to the model, known by its spelling only: {what} {shown}{more}.')
+        return notes
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f' (did you mean “{close[0]}”?)' if close else ''

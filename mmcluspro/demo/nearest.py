@@ -1,0 +1,57 @@
+"""The prototypes that are nearest to an image: what its attribute and object look like."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.nn import functional as F
+
+BRANCHES = ('attr', 'obj')  # in the order of f_a and f_o
+
+
+class NearPrototype(NamedTuple):
+    """A prototype of a primitive, number ``place`` (from 1) of its ``size``."""
+    name: str
+    place: int
+    size: int
+    cosine: float
+
+
+def nearest_prototypes(feature: Tensor, prototypes: Tensor, offsets: Tensor,
+                       names: Sequence[str], count: int) -> list[NearPrototype]:
+    """Prototypes of all primitives by their cosine to a feature, nearest first.
+
+    Args:
+        feature (Tensor): f_a or f_o of Eq. 1, shape (D,).
+        prototypes (Tensor): Shape (P, D).
+        offsets (Tensor): ``prototypes[offsets[c]:offsets[c + 1]]`` belong to primitive ``c``,
+            shape (C + 1,).
+        names (Sequence[str]): C names.
+        count (int): How many to return at most.
+    """
+    cosine = F.normalize(prototypes.float(), dim=1) @ F.normalize(feature.float(), dim=0)
+    best = cosine.topk(min(count, len(cosine)))
+    owners = (offsets[1:, None] <= best.indices).sum(dim=0).tolist()
+    starts, sizes = offsets.tolist(), offsets.diff().tolist()
+    return [NearPrototype(names[owner], row - starts[owner] + 1, sizes[owner], value)
+            for owner, row, value in zip(owners, best.indices.tolist(), best.values.tolist())]
+
+
+def prototypes_of(head: Any, feats: tuple[Tensor, ...],
+                  count: int) -> dict[str, list[NearPrototype]]:
+    """The nearest prototypes of one image by branch; empty for a model without a bank.
+
+    Args:
+        head (Any): The model's head.
+        feats (tuple): Ends with f_a, f_o and f_c, each of shape (1, D).
+        count (int): How many of each branch.
+    """
+    banks = getattr(head, 'banks', {})
+    names = dict(attr=head.space.attributes, obj=head.space.objects)
+    return {
+        branch: nearest_prototypes(feat[0], banks[branch].prototypes, banks[branch].offsets,
+                                   names[branch], count)
+        for branch, feat in zip(BRANCHES, feats[-3:-1])
+        if branch in banks and bool(banks[branch].initialised)
+    }

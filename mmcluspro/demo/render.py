@@ -1,0 +1,70 @@
+"""The answer as HTML: lists with bars, readable without the bars and by a screen reader."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from mmcluspro.apis import NameScore
+
+from .logic import Answer, Ranking
+from .nearest import NearPrototype
+
+TITLES = dict(attr='Attribute prototypes', obj='Object prototypes')
+
+
+def message(text: str, kind: str = 'error') -> str:
+    """A sentence in a box; an error is read out at once."""
+    role = 'alert' if kind == 'error' else 'status'
+    return f'<p class="mm-message mm-{kind}" role="{role}">{escape(text)}</p>'
+
+
+def answer_html(answer: Answer, ranking: Ranking, no_prototypes: str) -> str:
+    """Everything there is to say about an image.
+
+    Args:
+        answer (Answer): For the notes and the prototypes.
+        ranking (Ranking): For the bars.
+        no_prototypes (str): What to say where the model has none.
+    """
+    best = ranking.pairs[0]
+    count = len(answer.candidates.pairs)
+    head = (f'<p class="mm-best" role="status"><strong>{escape(best.attribute)} '
+            f'{escape(best.object)}</strong> <span>{_percent(best.probability)} · best of {count} '
+            f'pair{"s" if count > 1 else ""}</span></p>')
+    pairs = [_bar(f'{pair.attribute} {pair.object}', pair.probability, _percent(pair.probability),
+                  'seen' if pair.seen else 'unseen') for pair in ranking.pairs]
+    parts = [head, *(message(note, 'note') for note in answer.notes), _list('Pairs', pairs),
+             _columns([('Attributes', _names(ranking.attributes)),
+                       ('Objects', _names(ranking.objects))])]
+    near = [(TITLES[branch], [_prototype(item) for item in found])
+            for branch, found in answer.prototypes.items()]
+    parts.append(_columns(near) if near else message(no_prototypes, 'note'))
+    return '<div class="mm-answer">' + ''.join(parts) + '</div>'
+
+
+def _names(scores: Sequence[NameScore]) -> list[str]:
+    return [_bar(item.name, item.score, _percent(item.score)) for item in scores]
+
+
+def _prototype(near: NearPrototype) -> str:
+    return _bar(f'{near.name} {near.place}/{near.size}', max(0.0, near.cosine),
+                f'{near.cosine:.2f}')
+
+
+def _bar(name: str, share: float, value: str, tag: str = '') -> str:
+    chip = f'<span class="mm-tag mm-{tag}">{tag}</span>' if tag else ''
+    return (f'<li><span class="mm-name">{escape(name)}</span>{chip}'
+            f'<span class="mm-value">{value}</span><span class="mm-track" aria-hidden="true">'
+            f'<span style="width:{100 * min(share, 1.0):.1f}%"></span></span></li>')
+
+
+def _list(title: str, items: Iterable[str]) -> str:
+    return f'<section><h3>{title}</h3><ol>{"".join(items)}</ol></section>'
+
+
+def _columns(lists: Iterable[tuple[str, list[str]]]) -> str:
+    return '<div class="mm-columns">' + ''.join(_list(*part) for part in lists) + '</div>'
+
+
+def _percent(share: float) -> str:
+    return f'{100 * share:.1f} %'

@@ -1,0 +1,28 @@
+"""The model of a page that was started without a checkpoint: the shipped tiny CLIP, untrained."""
+import tempfile
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+
+from mmcluspro.apis import CZSLInferencer
+from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.engine.launch import find_config
+from mmcluspro.registry import MODELS
+
+CONFIG = 'clip_zeroshot_shapes.py'
+
+
+def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInferencer:
+    """CLIP zero-shot on the pairs of shapes-v1, of which nothing has to be trained or loaded."""
+    cfg = Config.fromfile(find_config(CONFIG))
+    dataset_meta = dict(space=ShapesCZSL.make_space('train').to_dict(),
+                        known_pairs=ShapesCZSL.make_space('all').pairs.tolist())
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        weights = MODELS.build(cfg.model).state_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'zero_shot.pth'
+        meta = dict(cfg=cfg.pretty_text, dataset_meta=dataset_meta)
+        torch.save(dict(state_dict=weights, meta=meta), path)
+        return CZSLInferencer(path, device)

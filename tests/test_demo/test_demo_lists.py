@@ -1,0 +1,76 @@
+"""The text boxes: what is read, and what is said when it cannot be."""
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmcluspro.demo import lists
+from mmcluspro.demo.lists import cross_pairs, pair_text, parse_names, parse_pairs
+
+
+@pytest.mark.parametrize('text', ['red\nblue', 'red, blue', ' red ,\n\n  blue,', 'red\r\nblue\r\n'])
+def test_names_stand_on_lines_or_between_commas(text):
+    assert parse_names(text, 'attribute') == ['red', 'blue']
+
+
+def test_a_name_may_have_several_words():
+    assert parse_names('faux  fur\nleather', 'attribute') == ['faux fur', 'leather']
+
+
+@pytest.mark.parametrize('text', ['', ' \n ', ',,\n,'])
+def test_an_empty_list_of_names_says_which(text):
+    with pytest.raises(ValueError, match='list of objects is empty'):
+        parse_names(text, 'object')
+
+
+def test_a_repeated_name_is_named():
+    with pytest.raises(ValueError, match='list of attributes, "red" stands more than once'):
+        parse_names('red, blue\nred', 'attribute')
+
+
+@pytest.mark.parametrize('text, pairs', [
+    ('wet cat\ndry dog', [('wet', 'cat'), ('dry', 'dog')]),
+    ('wet, cat\n\n  dry   dog \n', [('wet', 'cat'), ('dry', 'dog')]),
+    ('faux fur, ankle boots', [('faux fur', 'ankle boots')]),
+])
+def test_pairs_stand_one_a_line(text, pairs):
+    assert parse_pairs(text) == pairs
+
+
+@pytest.mark.parametrize('text, words', [
+    ('', 'list of pairs is empty'),
+    ('wet cat\ncat', 'Line 2 of the pairs, "cat", is not one pair'),
+    ('faux fur boots', 'Line 1 .* with a comma'),
+    ('wet, cat, dog', 'Line 1 .* is not one pair'),
+    ('wet,', 'Line 1 .* is not one pair'),
+    ('wet cat\n\nwet, cat', 'Lines 1 and 3 of the pairs are the same, "wet cat"'),
+])
+def test_what_is_no_list_of_pairs_is_said_in_words(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_pairs(text)
+
+
+def test_a_long_line_is_shortened_in_the_message():
+    with pytest.raises(ValueError, match=re.escape('x' * 60 + '…')):
+        parse_pairs('x' * 5000)
+
+
+name = st.lists(st.text('abcXÄ.-', min_size=1), min_size=1, max_size=3).map(' '.join)
+
+
+@given(st.lists(st.tuples(name, name), min_size=1, unique=True))
+def test_what_is_written_is_read_back(pairs):
+    assert parse_pairs(pair_text(pairs)) == pairs
+
+
+def test_all_pairs_of_two_lists():
+    assert cross_pairs(['a', 'b'], ['x', 'y']) == [('a', 'x'), ('a', 'y'), ('b', 'x'), ('b', 'y')]
+
+
+def test_too_many_pairs_are_refused_with_both_numbers(monkeypatch):
+    monkeypatch.setattr(lists, 'MAX_PAIRS', 3)
+    for make in (lambda: cross_pairs(['a', 'b'], ['x', 'y']),
+                 lambda: parse_pairs('a x\na y\nb x\nb y')):
+        with pytest.raises(ValueError, match='4 pairs; the page takes up to 3'):
+            make()

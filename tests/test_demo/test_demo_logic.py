@@ -1,0 +1,147 @@
+"""Answers of the page against the inferencer's, and against hand-made numbers."""
+import pytest
+import torch
+from PIL import Image
+
+from mmcluspro.demo import logic
+from mmcluspro.demo.examples import choose_pairs, draw_examples
+from mmcluspro.demo.nearest import nearest_prototypes
+from mmcluspro.demo.render import answer_html, message
+
+PAIRS = [('red', 'star'), ('blue', 'star'), ('red', 'moon'), ('dotted', 'tree')]
+
+
+@pytest.mark.parametrize('model', ['zero_shot', 'cluspro'])
+def test_the_page_says_what_the_inferencer_says(model, examples, request):
+    classifier = request.getfixturevalue(model)
+    path = examples[0].path
+    answer = classifier.answer(path, PAIRS)
+    got = classifier.ranking(answer, classifier.calibration.seen_bias)
+
+    expected, = classifier.inferencer(path, pairs=PAIRS, top_k=4)
+
+    assert [(p.attribute, p.object, p.seen) for p in got.pairs] == [
+        (p.attribute, p.object, p.seen) for p in expected.pairs]
+    for mine, theirs in ((got.pairs, expected.pairs), (got.attributes, expected.attributes),
+                         (got.objects, expected.objects)):
+        score = 'probability' if mine is got.pairs else 'score'
+        torch.testing.assert_close(torch.tensor([getattr(item, score) for item in mine]),
+                                   torch.tensor([getattr(item, score) for item in theirs]))
+
+
+def test_without_a_list_the_pairs_are_those_of_the_data(zero_shot):
+    pairs = zero_shot.known_pairs()
+    assert len(pairs) == len(zero_shot.inferencer.space.pairs) == len(set(pairs))
+
+
+def test_the_bias_moves_odds_between_seen_and_unseen_and_nowhere_else(cluspro, examples):
+    answer = cluspro.answer(examples[0].path, cluspro.known_pairs()[:8])
+    seen = answer.candidates.seen
+    assert 0 < int(seen.sum()) < len(seen)
+
+    def chances(bias):
+        return {(p.attribute, p.object): p for p in cluspro.ranking(answer, bias).pairs}
+
+    low, high = chances(-1.0), chances(2.0)
+    shift = {pair: torch.tensor(high[pair].probability / low[pair].probability).log()
+             for pair in low}
+    old = [value for pair, value in shift.items() if low[pair].seen]
+    new = [value for pair, value in shift.items() if not low[pair].seen]
+    gap = 3.0 / cluspro.calibration.temperature
+    torch.testing.assert_close(torch.stack(new) - old[0], torch.full((len(new), ), gap),
+                               atol=1e-3, rtol=0)
+    torch.testing.assert_close(torch.stack(old), old[0].expand(len(old)), atol=1e-3, rtol=0)
+
+
+def test_new_words_are_answered_and_said(zero_shot, examples):
+    answer = zero_shot.answer(examples[0].path, [('redd', 'star'), ('red', 'teapot')])
+
+    assert 'attribute “redd” (did you mean “red”?)' in answer.notes[0]
+    assert 'object “teapot”' in answer.notes[1]
+    assert not answer.candidates.seen.any()
+
+
+def test_words_of_earlier_visitors_are_forgotten(zero_shot, examples, monkeypatch):
+    text = zero_shot.inferencer.model.head.text
+    before = zero_shot.answer(examples[0].path, PAIRS).scores[0]
+    monkeypatch.setattr(logic, 'MAX_NEW_NAMES', 2)
+    for word in ('one', 'two', 'three', 'four', 'five'):
+        zero_shot.answer(examples[0].path, [(word, 'star')])
+        assert len(text.attributes) <= len(zero_shot.inferencer.space.attributes) + 4
+    torch.testing.assert_close(zero_shot.answer(examples[0].path, PAIRS).scores[0], before)
+
+
+@pytest.mark.parametrize('content', [b'just some words\n', b'', b'\x89PNG\r\n\x1a\nbroken'])
+def test_a_file_that_is_no_picture_is_refused_in_words(zero_shot, tmp_path, content):
+    path = tmp_path / 'note.png'
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match='cannot be read as a picture: .*Choose a picture'):
+        zero_shot.answer(str(path), PAIRS)
+
+
+@pytest.mark.parametrize('kind', ['L', 'RGBA', 'P', '1'])
+def test_pictures_of_all_modes_and_sizes_are_answered(zero_shot, tmp_path, kind):
+    path = tmp_path / 'picture.png'
+    Image.new('RGB', (301, 17), 'red').convert(kind).save(path)
+    assert zero_shot.answer(str(path), PAIRS).scores[0].shape == (1, 4)
+
+
+def test_nearest_prototypes_of_a_case_made_by_hand():
+    prototypes = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1], [3, 4]])
+    got = nearest_prototypes(torch.tensor([2.0, 0]), prototypes, torch.tensor([0, 2, 2, 5]),
+                             ['red', 'never', 'blue'], count=3)
+    assert [(item.name, item.place, item.size) for item in got] == [
+        ('red', 1, 2), ('blue', 3, 3), ('red', 2, 2)]
+    assert [item.cosine for item in got] == pytest.approx([1.0, 0.6, 0.0])
+
+
+def test_prototypes_of_a_checkpoint_are_searched_with_the_feature_of_their_branch(
+        cluspro, examples):
+    path = examples[0].path
+    found = cluspro.answer(path, PAIRS).prototypes
+    image, _ = cluspro.inferencer.preprocess(logic.Item(path, path))
+    feats = cluspro.inferencer.features([image])
+    for branch, feat in zip(('attr', 'obj'), feats):
+        bank = cluspro.inferencer.model.head.bank(branch)
+        cosine = torch.cosine_similarity(feat, bank.prototypes)
+        assert found[branch][0].cosine == pytest.approx(float(cosine.max()), abs=1e-5)
+        row = int(cosine.argmax())
+        owner = int(torch.searchsorted(bank.offsets, row, right=True)) - 1
+        names = getattr(cluspro.inferencer.space, dict(attr='attributes', obj='objects')[branch])
+        assert found[branch][0].name == names[owner]
+
+
+def test_a_model_without_a_bank_has_no_prototypes(zero_shot, examples):
+    assert zero_shot.answer(examples[0].path, PAIRS).prototypes == {}
+
+
+@pytest.mark.parametrize('count', [1, 4, 6])
+def test_examples_show_seen_and_unseen_pairs_in_turn(zero_shot, tmp_path, count):
+    examples = draw_examples(zero_shot.inferencer.space, tmp_path, count)
+    assert [item.seen for item in examples] == [i % 2 == 0 for i in range(count)]
+    names = [name for item in examples for name in (item.attribute, item.object)]
+    assert len(set(names)) == 2 * count
+    assert all(Image.open(item.path).size == (240, 240) for item in examples)
+
+
+def test_a_space_that_cannot_be_drawn_has_no_examples(zero_shot):
+    space = zero_shot.inferencer.space
+    other = type(space)(['ripe'] + list(space.attributes[1:]), ['pear'], [(0, 0)], [True])
+    assert choose_pairs(other, 6) == []
+
+
+def test_names_cannot_become_html(zero_shot, examples):
+    answer = zero_shot.answer(examples[0].path, [('<b>x</b>', 'star')])
+    page = answer_html(answer, zero_shot.ranking(answer, 0.0), 'none <i>here</i>')
+    assert '<b>' not in page and '&lt;b&gt;x&lt;/b&gt; star' in page
+    assert '<i>' not in page
+    assert '<script>' not in message('<script>')
+
+
+def test_the_page_says_seen_or_unseen_of_each_pair(zero_shot, examples):
+    answer = zero_shot.answer(examples[0].path, PAIRS)
+    ranking = zero_shot.ranking(answer, 0.0)
+    page = answer_html(answer, ranking, 'no prototypes')
+    assert page.count('>seen<') == sum(pair.seen for pair in ranking.pairs)
+    assert page.count('>unseen<') == sum(not pair.seen for pair in ranking.pairs)
+    assert 'best of 4 pairs' in page and 'no prototypes' in page
