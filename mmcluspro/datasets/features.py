@@ -184,7 +184,7 @@ def read_shard(path: Path, rows: int) -> np.ndarray:
 
 def checksum(array: np.ndarray) -> str:
     """CRC-32 of an array's bytes."""
-    return f'{zlib.crc32(memoryview(np.ascontiguousarray(array))):08x}'
+    return f'{zlib.crc32(np.ascontiguousarray(array).data):08x}'
 
 
 @TRANSFORMS.register_module()

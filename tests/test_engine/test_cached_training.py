@@ -1,0 +1,188 @@
+"""Training from stored features equals training from images with the frozen backbone."""
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cached_worker import IMAGES, INDICES, ROOT, cached_config, train
+
+CONFIG = str(ROOT / 'configs' / 'frozen_baseline_shapes.py')
+
+
+@pytest.fixture(scope='module')
+def extract():
+    """Runs tools/extract_features.py in this process."""
+    path = ROOT / 'tools' / 'extract_features.py'
+    spec = importlib.util.spec_from_file_location('extract_features', path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+
+    def run(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, 'argv', ['extract_features.py', *map(str, arguments)])
+            tool.main()
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield run
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='module')
+def features(extract, tmp_path_factory):
+    """Features of some images of each phase, in several shards."""
+    root = tmp_path_factory.mktemp('features')
+    indices = [f'train_dataloader.dataset.indices={INDICES}',
+               *(f'{phase}_dataloader.dataset.indices=500' for phase in ('val', 'test'))]
+    extract(CONFIG, '--out', root, '--workers', 0, '--shard-size', 200, '--cfg-options', *indices)
+    return root
+
+
+@pytest.fixture(scope='module')
+def start(tmp_path_factory):
+    """A file for the weights that all runs of a method begin with."""
+    folder = tmp_path_factory.mktemp('start')
+    return lambda method: folder / f'{method}.pt'
+
+
+@pytest.fixture(scope='module')
+def trained(features, start, tmp_path_factory):
+    """Both ways of training, once a method."""
+    made = {}
+
+    def get(method):
+        if method not in made:
+            made[method] = [
+                train(cached_config(f'frozen_{method}_shapes.py', features,
+                                    tmp_path_factory.mktemp('run'), from_images), start(method))
+                for from_images in (True, False)]
+        return made[method]
+
+    return get
+
+
+@pytest.mark.parametrize('method', ['baseline', 'cluspro'])
+def test_features_train_as_images_do(trained, method):
+    (_, images), (_, cached) = trained(method)
+
+    assert len(cached['loss']) == INDICES // 32
+    assert cached['loss'] == pytest.approx(images['loss'], abs=1e-5)
+    assert set(cached['state']) == set(images['state'])
+    for key, value in images['state'].items():
+        torch.testing.assert_close(cached['state'][key], value, atol=1e-5, rtol=0,
+                                   msg=lambda text, key=key: f'{key}: {text}')
+    assert cached['val'] == pytest.approx(images['val'], abs=1e-3) and cached['val']
+
+
+def test_it_trains_without_images_and_backbone(trained):
+    _, (runner, _) = trained('baseline')
+    assert runner.model.backbone._tower == []
+    sample = runner.train_dataloader.dataset[0]
+    assert sample['inputs'].shape == (64, )
+
+
+def test_a_model_of_features_predicts_from_images(trained):
+    (images, _), (cached, state) = trained('baseline')
+    inputs = torch.randint(256, (3, 3, 48, 48), generator=torch.Generator().manual_seed(0))
+    scores = lambda model: model.eval().head(
+        model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs']))
+    with torch.no_grad():
+        got = scores(cached.model)
+        images.model.load_state_dict(state['state'])  # the keys are those of the other config
+        torch.testing.assert_close(got, scores(images.model))
+    cached.model.backbone._tower.clear()
+    assert set(cached.model.state_dict()) == set(state['state'])
+
+
+def build(features, **changes):
+    init_default_scope('mmpretrain')
+    return MODELS.build(dict(type='mmcluspro.CachedFeatures', features=str(features),
+                             backbone={**IMAGES, **changes}))
+
+
+def test_other_sources_are_refused(features, tmp_path):
+    backbone = build(features)
+    backbone.init_weights()
+    assert backbone(torch.ones(2, 64))[0].equal(torch.ones(2, 64))
+    other = build(features, img_size=32)
+    for check in (other.init_weights, lambda: other(torch.ones(2, 64))):
+        with pytest.raises(ValueError, match=r'backbone\.img_size was None and is 32'):
+            check()
+    build(features, frozen=True, with_cp=False, peft=None).init_weights()  # the same features
+
+    copy = shutil.copytree(features, tmp_path / 'copy')
+    facts = json.loads((copy / 'features.json').read_text())
+    facts['weights']['tiny_clip'] = '00'
+    (copy / 'features.json').write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="the file 'tiny_clip' holds other weights"):
+        build(copy).init_weights()
+
+
+def test_checkpoints_of_other_weights_are_refused(features, tmp_path):
+    backbone = build(features)
+    backbone.init_weights()
+    state = backbone.state_dict()
+    backbone.load_state_dict(state)
+    state['restorable_fingerprint'] = state['restorable_fingerprint'] + 1
+    with pytest.raises(ValueError, match='checkpoint was trained on features of other weights'):
+        backbone.load_state_dict(state)
+    fresh = build(features)
+    fresh.load_state_dict(state)
+    with pytest.raises(ValueError, match='the model was trained on those of other weights'):
+        fresh(torch.ones(2, 64))
+    with pytest.raises(ValueError, match='trained on features of other weights'):
+        fresh(torch.ones(2, 3, 48, 48))
+    # Without the folder there are no features to compare with, and images still work.
+    assert build(tmp_path / 'gone')(torch.ones(2, 3, 48, 48))[-1].shape == (2, 64)
+
+
+def test_a_backbone_that_trains_is_refused(extract, features, tmp_path):
+    lora = str(ROOT / 'configs' / 'baseline_shapes.py')
+    with pytest.raises(ValueError, match='model.backbone has peft: it trains'):
+        extract(lora, '--out', tmp_path)
+    with pytest.raises(ValueError, match=r'\d+ trainable parameters, first visual'):
+        extract(lora, '--out', tmp_path, '--cfg-options', 'model.backbone.peft=None',
+                'model.backbone.frozen=False')
+    with pytest.raises(ValueError, match='give --out FOLDER'):
+        extract(lora)
+    with pytest.raises(ValueError, match='peft trains inside the backbone'):
+        build(features, peft=dict(type='mmcluspro.LoRA'))
+
+
+def test_the_same_command_goes_on_and_other_settings_do_not(extract, features, capsys):
+    capsys.readouterr()
+    extract(CONFIG, '--out', features, '--workers', 0, '--shard-size', 200, '--phases', 'val',
+            '--cfg-options', 'val_dataloader.dataset.indices=500')
+    assert 'val: 500 images, 500 of them done' in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r'something else: backbone\.img_size was None and is 32'):
+        extract(CONFIG, '--out', features, '--shard-size', 200, '--cfg-options',
+                'model.backbone.backbone.img_size=32')
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(trained, features, start, tmp_path):
+    _, (_, one) = trained('cluspro')
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        port = s.getsockname()[1]
+    worker = Path(__file__).with_name('cached_worker.py')
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
+         f'--master_port={port}', '--nproc_per_node=2', str(worker), 'frozen_cluspro_shapes.py',
+         str(features), str(start('cluspro')), str(tmp_path)],
+        capture_output=True, text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = (torch.load(tmp_path / f'rank{rank}.pt') for rank in (0, 1))
+    for key, value in one['state'].items():
+        assert first['state'][key].equal(second['state'][key]), f'{key} differs between ranks'
+        torch.testing.assert_close(first['state'][key], value, atol=2e-3, rtol=0)
+    assert first['val']['val/czsl/auc'] == pytest.approx(one['val']['val/czsl/auc'], abs=0.5)
