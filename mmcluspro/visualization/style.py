@@ -1,8 +1,10 @@
 """How all pictures look: sizes in print, colours that colour-blind readers tell apart, files."""
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,7 @@ def write(figure: Figure, left: float, top: float, text: str, **options) -> None
     figure.text(left / width, 1 - top / height, text, **options)
 
 
+@lru_cache(maxsize=4096)
 def text_width(text: str, size: float = SMALL, **options) -> float:
     """Width of a text in inches."""
     from matplotlib.font_manager import FontProperties
@@ -88,9 +91,9 @@ def fitting(text: str, width: float, size: float = SMALL, **options) -> str:
     """The text, shortened with an ellipsis to a width in inches."""
     if text_width(text, size, **options) <= width:
         return text
-    while text and text_width(f'{text}…', size, **options) > width:
-        text = text[:-1]
-    return f'{text}…'
+    kept = bisect_right(range(1, len(text) + 1), width,
+                        key=lambda n: text_width(f'{text[:n]}…', size, **options))
+    return f'{text[:kept]}…'
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
