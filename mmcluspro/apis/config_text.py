@@ -43,12 +43,12 @@ def parse_config(text: str, name: str) -> Config:
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
         function = node.func.id if isinstance(node.func, ast.Name) else ''
-        if function == 'dict' and not node.args:
-            return {word.arg: _value(word.value) for word in node.keywords if word.arg}
+        if function == 'dict' and not node.args and all(word.arg for word in node.keywords):
+            return {word.arg: _value(word.value) for word in node.keywords}
         if function == 'float' and len(node.args) == 1 and not node.keywords:
             return float(_value(node.args[0]))
         raise ValueError(f'line {node.lineno} calls {ast.unparse(node.func)}')
-    if isinstance(node, ast.Dict):
+    if isinstance(node, ast.Dict) and None not in node.keys:
         return {_value(key): _value(value) for key, value in zip(node.keys, node.values) if key}
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
         kind = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]

@@ -56,8 +56,8 @@ class CZSLInferencer:
         self.model.requires_grad_(False).to(self.device)
         self.space = self.model.space
         size = getattr(getattr(self.model.backbone, 'visual', None), 'image_size', None)
-        side = size[0] if isinstance(size, (tuple, list)) else size
-        self.preprocess = Preprocessor(self.model.cfg, side)
+        self.size: int | None = size[0] if isinstance(size, (tuple, list)) else size
+        self.preprocess = Preprocessor(self.model.cfg, self.size)
         self._known: dict[str, Candidates] = {}
 
     def __call__(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
@@ -181,7 +181,7 @@ class CZSLInferencer:
         with bar, ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
             for chunk, read in self._read(items, batch_size, pool):
                 inputs = [image for image, _ in read if image is not None]
-                rows = iter(self._rows(inputs, candidates, calibration, top_k) if inputs else ())
+                rows = iter(self.rank(inputs, candidates, calibration, top_k) if inputs else ())
                 for item, (_, error) in zip(chunk, read):
                     if error is None:
                         pairs, attributes, objects = next(rows)
@@ -205,8 +205,10 @@ class CZSLInferencer:
             yield chunk, list(read)
             waiting += [(more, pool.map(self.preprocess, more)) for more in islice(chunks, 1)]
 
-    def _rows(self, inputs: list[Tensor], candidates: Candidates, calibration: Calibration,
-              top_k: int) -> Iterator[Row]:
+    @torch.inference_mode()
+    def rank(self, inputs: Sequence[Tensor], candidates: Candidates, calibration: Calibration,
+             top_k: int) -> Iterator[Row]:
+        """Best pairs, attributes and objects of a batch, see :mod:`~mmcluspro.apis.ranking`."""
         score, attr, obj = self.scores(inputs, candidates)
         chance = probabilities(score, candidates.seen, calibration, score_link(self.model.head))
         if not attr.shape[1]:  # one path only

@@ -147,8 +147,8 @@ class CompositionHook(Hook):
                 name: value for name in ('auc', 'hm')
                 if (value := (metrics or {}).get(f'{metric.prefix}/{name}')) is not None
             } for metric in ours}
-            path = leave_curves({metric.world: metric.curve for metric in ours},
-                                runner.work_dir, phase, numbers)
+            curves = {metric.world: metric.curve for metric in ours if metric.curve is not None}
+            path = leave_curves(curves, runner.work_dir, phase, numbers)
             show_picture(runner.visualizer, path.stem, path, runner.iter)
             runner.logger.info(f'Seen-unseen curve: {path}')
 

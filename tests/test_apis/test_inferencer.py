@@ -1,0 +1,282 @@
+"""The inferencer against the model itself, and every form an image comes in."""
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mmcluspro import CZSLInferencer
+from mmcluspro.apis.images import list_images
+from mmcluspro.datasets import CompositionSpace, ShapesCZSL
+from mmcluspro.engine.hooks.composition_hook import text_feasibility
+
+
+def reference(model, pictures, space, temperature, bias):
+    """Probabilities (B, P) by the formula, from the scores of the model's own head."""
+    inputs = [torch.from_numpy(picture.transpose(2, 0, 1).copy()) for picture in pictures]
+    with torch.no_grad():
+        feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
+        model.head.set_worlds({'asked': space})
+        scores = model.head.scores(feats, 'asked').double().numpy()
+    weights = scores**(1 / temperature) * np.exp(-bias / temperature * space.seen.numpy())
+    return weights / weights.sum(1, keepdims=True)
+
+
+def check(answers, expected, space):
+    for answer, row in zip(answers, expected):
+        order = np.argsort(-row)[:len(answer.pairs)]
+        np.testing.assert_allclose([p.probability for p in answer.pairs], row[order], rtol=1e-4)
+        for pair, place in zip(answer.pairs, order):
+            if np.isclose(np.delete(row, place), row[place], rtol=1e-4).any():
+                continue  # a tie by rounding
+            assert space.index(pair.attribute, pair.object) == place
+            assert pair.seen == bool(space.seen[place])
+
+
+def same(one, other):
+    """Whether two answers agree but for the rounding of batches of other sizes."""
+    left, right = ({(p.attribute, p.object): p.probability for p in answer.pairs}
+                   for answer in (one, other))
+    return left == pytest.approx(right, rel=1e-4)
+
+
+def test_closed_world_equals_the_formula(inferencer, trained, pictures):
+    space = ShapesCZSL.make_space('all')
+    expected = reference(trained[1], pictures, space, 0.8, 0.6)
+    check(inferencer(pictures, top_k=4, batch_size=5), expected, space)
+
+
+def test_open_world_leaves_out_what_is_not_feasible(inferencer, trained, pictures, monkeypatch):
+    model, space = trained[1], ShapesCZSL.make_space('all').open_world()
+    rho = text_feasibility(model.head.text, space)[space.pairs[:, 0], space.pairs[:, 1]]
+    threshold = float(rho[~space.seen].median())
+    monkeypatch.setitem(inferencer.model.meta['calibration']['open'], 'threshold', threshold)
+    monkeypatch.setattr(inferencer, '_known', {})
+    keep = space.seen | (rho > threshold)
+    assert 0 < (~keep).sum() < len(keep)
+    feasible = CompositionSpace(
+        space.attributes, space.objects, space.pairs[keep], space.seen[keep])
+    expected = reference(model, pictures, feasible, 0.9, 0.4)
+    check(inferencer(pictures, world='open', top_k=3), expected, feasible)
+
+
+def test_attribute_and_object_scores_are_those_of_their_paths(inferencer, trained, pictures):
+    model = trained[1]
+    inputs = [torch.from_numpy(picture.transpose(2, 0, 1).copy()) for picture in pictures]
+    with torch.no_grad():
+        feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
+        attr, obj, _ = model.head.logits(feats, model.head.train_pairs)
+    for row, answer in enumerate(inferencer(pictures, top_k=3)):
+        for table, names, found in ((attr, model.space.attributes, answer.attributes),
+                                    (obj, model.space.objects, answer.objects)):
+            chance = dict(zip(names, table.softmax(1)[row].tolist()))
+            assert [item.name for item in found] == sorted(chance, key=chance.get)[:-4:-1]
+            assert [item.score for item in found] == pytest.approx(
+                [chance[item.name] for item in found], rel=1e-4)
+        best = answer.best
+        assert best.attribute_score == pytest.approx(
+            attr.softmax(1)[row, model.space.attributes.index(best.attribute)].item(), rel=1e-4)
+
+
+def test_probabilities_of_all_pairs_sum_to_one(inferencer, pictures):
+    answer, = inferencer(pictures[0], top_k=1000)
+    assert len(answer.pairs) == len(inferencer.space)
+    assert sum(pair.probability for pair in answer.pairs) == pytest.approx(1, abs=1e-5)
+
+
+def test_listed_pairs_in_any_order_give_the_same(inferencer, pictures):
+    """Four pairs of two attributes and two objects take the shortcut for all pairs."""
+    listed = [('red', 'star'), ('blue', 'circle'), ('blue', 'star'), ('red', 'circle')]
+    one, = inferencer(pictures[0], pairs=listed)
+    other, = inferencer(pictures[0], pairs=listed[::-1])
+    crossed, = inferencer(pictures[0], attributes=['blue', 'red'], objects=['star', 'circle'])
+    assert one == other == crossed
+    assert {(pair.attribute, pair.object) for pair in one.pairs} == set(listed)
+    assert sum(pair.probability for pair in one.pairs) == pytest.approx(1)
+
+
+def test_new_words_come_in_by_their_tokens_and_leave_the_known_alone(inferencer, pictures):
+    before = inferencer(pictures[:2])
+    with pytest.warns(UserWarning, match="no attribute 'shiny'"):
+        answer, = inferencer(pictures[0], pairs=[('shiny', 'star'), ('red', 'star')])
+    text = inferencer.model.head.text
+    table = text.prompt.attributes
+    expected = text.tower.embed(['shiny'])[0].mean(0)
+    torch.testing.assert_close(table()[text.attributes.index('shiny')], expected)
+    assert [pair.seen for pair in sorted(answer.pairs, key=lambda p: p.attribute)] == [True, False]
+    assert inferencer(pictures[:2]) == before
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')  # known by now
+        inferencer(pictures[0], pairs=[('shiny', 'star'), ('red', 'star')])
+
+
+@pytest.mark.parametrize('options, reason', [
+    (dict(pairs=[]), 'pairs is empty'),
+    (dict(pairs=[('red', 'star'), ('red', 'star')]), r"more than once: \[\('red', 'star'\)\]"),
+    (dict(pairs=[('red', 'star'), ('Red', 'star')]), 'more than once'),
+    (dict(pairs=['red star']), r'pairs\[0\] must be two names'),
+    (dict(pairs=[('red', ' ')]), r'pairs\[0\] must be two names'),
+    (dict(pairs=[('red', 'star')], world='open'), "world='open' means all pairs"),
+    (dict(pairs=[('red', 'star')], objects=['star']), 'not both'),
+    (dict(attributes=[]), 'attributes must be a list of at least one name'),
+    (dict(attributes='red'), 'attributes must be a list'),
+    (dict(world='half'), "'closed' or 'open', got 'half'"),
+    (dict(top_k=0), 'top_k must be an integer of at least 1, got 0'),
+    (dict(batch_size=0), 'batch_size must be'),
+    (dict(threshold=1.5), 'threshold is a probability between 0 and 1, got 1.5'),
+])
+def test_wrong_arguments_are_said_before_anything_runs(inferencer, pictures, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        inferencer.stream(pictures, **options)
+
+
+def test_a_spelling_slip_gets_a_hint(inferencer, pictures):
+    with pytest.warns(UserWarning, match=r"'strippd' \(did you mean 'striped'\?\)"):
+        inferencer(pictures[0], pairs=[('strippd', 'star')])
+
+
+def test_it_abstains_below_the_threshold(inferencer, pictures):
+    best = [answer.best.probability for answer in inferencer(pictures)]
+    middle = float(np.median(best))
+    answers = inferencer(pictures, threshold=middle)
+    assert [answer.abstained for answer in answers] == [value < middle for value in best]
+    assert all(answer.pairs for answer in answers)
+
+
+def test_every_form_of_a_picture_gives_the_same(inferencer, pictures, tmp_path):
+    bgr = pictures[3]
+    rgb = Image.fromarray(np.ascontiguousarray(bgr[..., ::-1]))
+    rgb.save(tmp_path / 'plain.png')
+    alpha = rgb.copy()
+    alpha.putalpha(255)
+    alpha.save(tmp_path / 'alpha.png')
+    turned = rgb.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored turned: show it turned clockwise
+    turned.save(tmp_path / 'turned.png', exif=exif)
+    forms = [bgr, rgb, alpha, tmp_path / 'plain.png', str(tmp_path / 'alpha.png'),
+             np.dstack([bgr, np.full(bgr.shape[:2], 255, np.uint8)])]
+    first, *others = inferencer(forms)
+    for other in others:
+        assert same(other, first)
+    stored = Image.open(tmp_path / 'turned.png')
+    assert same(inferencer(stored)[0], first)
+    rgb.convert('L').save(tmp_path / 'grey.png')
+    grey = np.asarray(Image.open(tmp_path / 'grey.png'))
+    from_file, from_pil, from_array, from_column = inferencer(
+        [tmp_path / 'grey.png', Image.fromarray(grey), grey, grey[..., None]])
+    assert all(same(from_file, other) for other in (from_pil, from_array, from_column))
+    rgb.quantize(16).save(tmp_path / 'palette.png')
+    from_file, from_pil = inferencer(
+        [tmp_path / 'palette.png', Image.open(tmp_path / 'palette.png')])
+    assert same(from_file, from_pil)
+
+
+def test_jpeg_orientation_of_a_file_is_followed(inferencer, pictures, tmp_path):
+    image = Image.fromarray(np.ascontiguousarray(pictures[3][..., ::-1]))
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    image.transpose(Image.Transpose.ROTATE_180).save(
+        tmp_path / 'upside.jpg', exif=exif, quality=100, subsampling=0)
+    image.save(tmp_path / 'upright.jpg', quality=100, subsampling=0)
+    upside, upright = inferencer([tmp_path / 'upside.jpg', tmp_path / 'upright.jpg'], top_k=1)
+    assert upside.best.probability == pytest.approx(upright.best.probability, abs=0.05)
+    assert upside.best.attribute == upright.best.attribute
+
+
+def test_other_sizes_are_resized(inferencer, pictures):
+    large = Image.fromarray(np.ascontiguousarray(pictures[0][..., ::-1])).resize((144, 96))
+    assert inferencer(large)[0].error is None
+
+
+def test_folders_patterns_and_lists_are_searched(inferencer, pictures, tmp_path):
+    (tmp_path / 'deep').mkdir()
+    for name in ('b.png', 'a.PNG', 'deep/c.jpg', 'deep/.hidden.png'):
+        Image.fromarray(pictures[0]).save(tmp_path / name, format='PNG')
+    (tmp_path / 'notes.txt').write_text('no image')
+    names = [item.name for item in list_images(tmp_path)]
+    assert names == [str(tmp_path / name) for name in ('a.PNG', 'b.png', 'deep/c.jpg')]
+    assert [item.name for item in list_images(f'{tmp_path}/**/*.jpg')] == names[2:]
+    assert [item.name for item in list_images([names[1], tmp_path])] == [
+        names[1], names[0], names[2]]
+    batch = np.stack(pictures[:3])
+    assert [item.name for item in list_images(batch)] == ['image 0', 'image 1', 'image 2']
+
+
+@pytest.mark.parametrize('images, kind, reason', [
+    ('nowhere.jpg', FileNotFoundError, 'No image nowhere.jpg'),
+    ('nothing*.jpg', FileNotFoundError, 'matches no file'),
+    ([], ValueError, 'There are no images'),
+    (3, ValueError, '3 is no image'),
+    ([None], ValueError, 'image 0 is a NoneType'),
+    (np.zeros((4, 4, 3)), ValueError, 'array of float64'),
+    (np.zeros((4, 4, 2), np.uint8), ValueError, r'shape \(4, 4, 2\)'),
+    (np.zeros((0, 4, 3), np.uint8), ValueError, r'shape \(0, 4, 3\)'),
+])
+def test_what_is_no_image_is_said_at_once(inferencer, images, kind, reason):
+    with pytest.raises(kind, match=reason):
+        inferencer(images)
+
+
+def test_an_empty_folder_is_said(inferencer, tmp_path):
+    with pytest.raises(ValueError, match='No image below'):
+        inferencer(tmp_path)
+
+
+@pytest.mark.parametrize('workers', [0, 3])
+def test_a_broken_file_does_not_end_the_run(inferencer, pictures, tmp_path, workers):
+    for place in (0, 2):
+        Image.fromarray(pictures[place]).save(tmp_path / f'{place}.png')
+    (tmp_path / '1.png').write_bytes(b'\x89PNG but not really')
+    (tmp_path / '3.jpg').write_bytes(b'')
+    answers = inferencer(tmp_path, batch_size=2, workers=workers)
+    assert [answer.error for answer in answers] == [
+        None, 'not an image, or damaged', None, 'the file is empty']
+    assert answers[1].best is None and same(answers[0], inferencer(tmp_path / '0.png')[0])
+
+
+def test_answers_stream(inferencer, pictures):
+    stream = inferencer.stream(pictures, batch_size=1)
+    assert next(stream).image == 'image 0'
+    assert next(stream).image == 'image 1'
+    stream.close()
+
+
+def test_a_result_goes_through_json(inferencer, pictures):
+    answer, = inferencer(pictures[0], top_k=2)
+    again = json.loads(json.dumps(answer.to_dict()))
+    assert again['pairs'][0]['probability'] == answer.best.probability
+    assert set(again) == {'image', 'pairs', 'attributes', 'objects', 'abstained', 'error'}
+
+
+@pytest.mark.parametrize('name', ['baselines/csp_shapes.py', 'clip_zeroshot_shapes.py'])
+def test_a_head_of_one_path_sums_over_pairs(write, name, pictures, tmp_path):
+    path, _ = write(tmp_path / 'one.pth', name)
+    one = CZSLInferencer(path, device='cpu')
+    answer, = one(pictures[0], top_k=1000)
+    for item in answer.attributes:
+        total = sum(p.probability for p in answer.pairs if p.attribute == item.name)
+        assert item.score == pytest.approx(total, rel=1e-4)
+
+
+def test_scores_that_are_logits_are_not_taken_for_probabilities(write, pictures, tmp_path):
+    path, model = write(tmp_path / 'logits.pth', **{'model.head.fusion': 'logits'})
+    answer, = CZSLInferencer(path, device='cpu')(pictures[0], top_k=3)
+    inputs = [torch.from_numpy(pictures[0].transpose(2, 0, 1).copy())]
+    with torch.no_grad():
+        feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
+        scores = model.head.scores(feats, 'closed')
+    seen = model.head.worlds['closed'].seen
+    expected = ((scores - 0.6 * seen) / 0.8).softmax(1).topk(3).values[0]
+    assert [pair.probability for pair in answer.pairs] == pytest.approx(expected.tolist(), rel=1e-3)
+
+
+def test_without_calibration_there_is_a_warning(write, pictures, tmp_path):
+    path, model = write(tmp_path / 'raw.pth', calibration={})
+    raw = CZSLInferencer(path, device='cpu')
+    with pytest.warns(UserWarning, match='holds no calibration for the closed world'):
+        answers = raw(pictures)
+    space = ShapesCZSL.make_space('all')
+    check(answers, reference(model, pictures, space, 1.0, 0.0), space)

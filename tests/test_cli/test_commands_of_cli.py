@@ -1,0 +1,73 @@
+"""The commands: found, explained, and the same as the tools."""
+import sys
+
+import pytest
+
+from mmcluspro import __version__, cli
+from mmcluspro.cli import check_data, test, train
+from mmcluspro.cli import main as run
+
+
+@pytest.mark.parametrize('words, code', [([], 2), (['--help'], 0), (['-h'], 0)])
+def test_usage_names_every_command(words, code, capsys):
+    assert run(words) == code
+    said = capsys.readouterr().out
+    assert all(f'  {name}' in said for name in cli.COMMANDS) and 'examples:' in said
+
+
+def test_version(capsys):
+    assert run(['--version']) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_an_unknown_command_is_named(capsys):
+    assert run(['predcit']) == 2
+    assert "no command 'predcit'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('name', ['train', 'test', 'predict', 'make-split', 'check-data'])
+def test_help_of_a_command_has_examples(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run([name, '--help'])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0 and f'mmcluspro {name} ' in said.split('options:')[1] + said
+    assert said.count(f'mmcluspro {name}') >= 2
+
+
+@pytest.mark.parametrize('name', ['export', 'demo'])
+def test_a_missing_extra_is_named(name, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, cli.COMMANDS[name][0], None)
+    with pytest.raises(SystemExit) as ended:
+        run([name, 'x'])
+    assert ended.value.code == 2
+    assert f"pip install 'mmcluspro[{name}]'" in capsys.readouterr().err
+
+
+def test_exit_codes_come_through(tmp_path, capsys):
+    assert run(['check-data', str(tmp_path)]) == 1
+
+
+def test_errors_are_said_in_words(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(['train', 'nothing.py'])
+    assert ended.value.code == 2
+    assert 'The config nothing.py does not exist' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('path, module', [
+    ('train.py', train), ('test.py', test), ('dataset_converters/check_dataset.py', check_data)])
+def test_a_tool_is_the_same_function(path, module):
+    import runpy
+    from pathlib import Path
+    tool = Path(__file__).resolve().parents[2] / 'tools' / path
+    assert runpy.run_path(str(tool))['main'] is module.main
+
+
+def test_configs_elsewhere_find_the_shipped_ones(tmp_path, monkeypatch):
+    from mmcluspro.engine.launch import load_config
+    monkeypatch.delenv('MMCLUSPRO_CONFIGS', raising=False)
+    own = tmp_path / 'own.py'
+    own.write_text("_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/baseline_shapes.py'\n"
+                   'train_cfg = dict(max_epochs=3)\n')
+    cfg = load_config(train.parse_args([str(own)]), ('train', ), True)
+    assert cfg.train_cfg.max_epochs == 3 and cfg.model.type == 'mmcluspro.CompositionalClassifier'
