@@ -33,6 +33,9 @@ def parse_options(options: Sequence[str]) -> dict[str, Any]:
 def resolve(config: str | Path, options: Sequence[str] = ()) -> tuple[Config, tuple[str, ...]]:
     """The config with its options, and those options that change something in it.
 
+    Options of a section that the config has switched off (``train_dataloader=None`` of zero-shot)
+    do not matter to it.
+
     Args:
         config (str | Path): Config file.
         options (Sequence[str]): ``KEY=VALUE``.
@@ -46,6 +49,9 @@ def resolve(config: str | Path, options: Sequence[str] = ()) -> tuple[Config, tu
     before = plain.to_dict()
     kept = []
     for option in options:
+        section, _, rest = option.partition('=')[0].partition('.')
+        if rest and section in before and before[section] is None:
+            continue
         changed = Config.fromfile(config)
         changed.merge_from_dict(parse_options([option]))
         if changed.to_dict() != before:

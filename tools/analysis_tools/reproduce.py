@@ -29,6 +29,7 @@ from mmcluspro.analysis import (
 )
 from mmcluspro.analysis.execution import LocalJobs, command
 from mmcluspro.analysis.metafile import fill_metafile
+from mmcluspro.analysis.readme import fill_page, page_blocks
 from mmcluspro.analysis.slurm import SlurmJobs, batch_command
 from mmcluspro.analysis.summary import row_runs
 from mmcluspro.engine.launch import run_command
@@ -68,6 +69,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--no-tables', action='store_true', help='only run')
     parser.add_argument('--metafile', metavar='FILE',
                         help='also put the means into this model index (configs/metafile.yml)')
+    parser.add_argument('--readme', metavar='FILE',
+                        help='also renew all tables on this page (configs/README.md)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
     args = parser.parse_args()
     for name in ('seeds', 'jobs'):
@@ -187,6 +190,9 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
         path = write_report(table, summaries, args.dataset, seeds, args.out)
         print(f'\n{path.read_text(encoding="utf-8")}\n→ {path.with_suffix("")}.md, .csv, .tex'
               + (', .png, .svg' if path.with_suffix('.png').exists() else ''))
+    if args.readme:
+        blocks = page_blocks(load_tables(PAPER).values(), store, CONFIGS)
+        print(f'{args.readme}: {", ".join(fill_page(args.readme, blocks)) or "no tables"}.')
     if args.metafile:
         filled = fill_metafile(args.metafile, store, TOOLS.parent)
         print(f'{args.metafile}: results of {", ".join(filled) or "no model"}.')

@@ -1,0 +1,98 @@
+"""Keeps the tables of a page up to date: rows, commands, the paper's numbers, ours on Shapes."""
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .records import Store
+from .report import HEADS, plus_minus, signed
+from .summary import Summary, row_runs, summarise
+from .tables import DATASETS, METRICS, WORLDS, Table
+
+PUBLISHED = ('mitstates', 'utzappos', 'cgqa')
+
+
+def _ours(summary: Summary, world: str) -> str:
+    numbers = [summary.number(metric, world) for metric in METRICS]
+    if numbers[0] is None:
+        return 'not yet run'
+    text = ' / '.join(plus_minus(number) for number in numbers)
+    return f'{text} ({len(summary.records)} {"run" if len(summary.records) == 1 else "runs"})'
+
+
+def overview(table: Table, summaries: Sequence[Summary]) -> str:
+    """Rows of a table with their commands, all datasets beside each other.
+
+    Args:
+        table (Table): The table.
+        summaries (Sequence[Summary]): Its rows on Shapes, or without runs.
+
+    Returns:
+        str: Markdown.
+    """
+    known = {summary.row.name: summary for summary in summaries}
+    papers = [name for name in PUBLISHED if name in table.datasets]
+    shapes = 'shapes' in table.datasets
+    head = ['row', 'config and options', *(f'paper, {DATASETS[name]}' for name in papers)]
+    if shapes:
+        head += ['ours, Shapes', f'ours, AUC − {table.reference}, paired']
+    lines = ['| ' + ' | '.join(head) + ' |', '|---' * len(head) + '|']
+    for row in table.rows:
+        if not row.config:
+            continue
+        words = [row.config.replace('{dataset}', '…'), *map(shlex.quote, row.options)]
+        cells = [row.name, f'`{" ".join(words)}`' + (
+            f' or `{row.file.replace("{dataset}", "…")}`' if row.file else '')]
+        cells += [' / '.join(f'{value:.1f}' for value in row.paper[name])
+                  if name in row.paper else '–' for name in papers]
+        if shapes:
+            summary = known.get(row.name, Summary(row))
+            gap = summary.difference.get(f'{WORLDS[table.world]}/auc')
+            cells += [_ours(summary, table.world),
+                      'reference' if row.name == table.reference else signed(gap)]
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    names = ', '.join(DATASETS[name] for name in papers)
+    lines += ['', f'{" / ".join(HEADS.values())}, {table.world} world. Ours on {names}: not yet '
+              'run: needs the data and a GPU.']
+    return '\n'.join(lines)
+
+
+def page_blocks(tables: Iterable[Table], store: Store, configs: Path) -> dict[str, str]:
+    """:func:`overview` of tables, with all seeds that have records.
+
+    Args:
+        tables (Iterable[Table]): Tables.
+        store (Store): Records.
+        configs (Path): Folder of the configs.
+
+    Returns:
+        dict[str, str]: Markdown by the key of the table.
+    """
+    seeds = sorted({seed for _, _, seed in store.records}) or [0]
+    blocks = {}
+    for table in tables:
+        runs = (row_runs(table.pick(None), 'shapes', configs, seeds)
+                if 'shapes' in table.datasets else {})
+        blocks[table.key] = overview(table, summarise(table, runs, store) if runs else [])
+    return blocks
+
+
+def fill_page(path: str | Path, blocks: dict[str, str]) -> list[str]:
+    """Replaces what stands between ``<!-- name -->`` and ``<!-- /name -->``.
+
+    Args:
+        path (str | Path): Markdown file.
+        blocks (dict[str, str]): New text by name.
+
+    Returns:
+        list[str]: Names that the page has.
+    """
+    path = Path(path)
+    text, filled = path.read_text(encoding='utf-8'), []
+    for name, block in blocks.items():
+        pattern = re.compile(rf'(<!-- {name} -->\n).*?(<!-- /{name} -->)', re.DOTALL)
+        if pattern.search(text):
+            filled.append(name)
+            text = pattern.sub(lambda found, new=block: f'{found[1]}{new}\n{found[2]}', text)
+    path.write_text(text, encoding='utf-8')
+    return filled

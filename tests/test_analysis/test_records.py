@@ -1,0 +1,80 @@
+"""What identifies a run."""
+import json
+
+import pytest
+
+from mmcluspro.analysis import Run, Store, fingerprint, resolve
+
+METRICS = {'czsl/auc': 1.0}
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / 'a.py'
+    path.write_text('model = dict(head=dict(k=1, bank=dict(m=0.9, kind="x")))\n'
+                    'train_cfg = dict(max_epochs=3)\ntrain_dataloader = None\n'
+                    'work_dir = "here"\nrandomness = dict(seed=0)\n'
+                    'default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))\n')
+    return path
+
+
+def test_options_that_say_what_is_there_do_not_count(config):
+    options = ['model.head.k=1', 'model.head.bank.m=0.5', 'train_dataloader.batch_size=8']
+    cfg, kept = resolve(config, options)
+    assert kept == ('model.head.bank.m=0.5', )
+    assert cfg.model.head.bank.m == 0.5 and cfg.train_dataloader is None
+    assert Run.make(config, options[:1]).name == 'a_seed0'
+    assert Run.make(config, options, seed=3).name == 'a-bank.m=0.5_seed3'
+
+
+def test_different_fields_have_different_names(config):
+    names = {Run.make(config, [option]).name for option in (
+        'model.head.bank.m=2', 'model.head.m=2', 'model.head.bank.m=[2]', 'model.head.k=[a,b]')}
+    assert len(names) >= 3
+    assert all(set(name) <= set('abcdefghijklmnopqrstuvwxyz_.=-0123456789') for name in names)
+
+
+def test_an_option_can_replace_a_part(config):
+    cfg, kept = resolve(config, ['model.head.bank._delete_=True', 'model.head.bank.type=pkg.Other'])
+    assert cfg.model.head.bank == dict(type='pkg.Other')
+    assert len(kept) == 2
+
+
+@pytest.mark.parametrize('option, section', [
+    ('model.head.k=2', 'model'), ('train_cfg.max_epochs=4', 'train_cfg'),
+    ('default_hooks.checkpoint.interval=2', 'default_hooks'), ('work_dir=there', None),
+    ('default_hooks.logger.interval=2', None), ('randomness.seed=7', None)])
+def test_the_fingerprint_changes_with_what_bears_on_the_result(config, option, section):
+    before, after = fingerprint(resolve(config)[0]), fingerprint(resolve(config, [option])[0])
+    changed = [key for key in before if before[key] != after[key]]
+    assert changed == ([section] if section else [])
+
+
+def test_other_weights_are_another_result(config, tmp_path):
+    weights = tmp_path / 'weights.pt'
+    weights.write_bytes(b'one')
+    config.write_text(f'model = dict(backbone=dict(pretrained={str(weights)!r}))\ntrain_cfg = None')
+    store = Store(tmp_path / 'runs')
+    store.save(Run.make(config), metrics=METRICS)
+    assert store.changes(Run.make(config)) == []
+    weights.write_bytes(b'two')
+    assert store.changes(Run.make(config)) == ['weights']
+
+
+def test_records_are_found_again_by_content_whatever_the_file_is_called(config, tmp_path):
+    folder = tmp_path / 'runs'
+    folder.mkdir()
+    # As older records are: without a fingerprint.
+    (folder / 'renamed.json').write_text(json.dumps(dict(
+        config='a.py', options=['model.head.k=2'], seed=1, metrics=METRICS)))
+    store, run = Store(folder), Run.make(config, ['model.head.k=2'], seed=1)
+    assert store.find(run)['metrics'] == METRICS and store.changes(run) == []
+    assert store.find(run.with_seed(2)) is None
+    store.save(run, metrics={'czsl/auc': 2.0})
+    assert [path.name for path in folder.iterdir()] == ['renamed.json']
+    assert Store(folder).find(run)['metrics'] == {'czsl/auc': 2.0}
+
+
+def test_a_missing_config_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match='config .*nothing.py does not exist'):
+        Run.make(tmp_path / 'nothing.py')
