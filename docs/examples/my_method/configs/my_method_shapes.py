@@ -1,5 +1,5 @@
 """ClusPro on Shapes with an assigner and a loss of one's own."""
-_base_ = '../../../../configs/cluspro_shapes.py'
+_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'
 custom_imports = dict(imports=['my_method'])
 model = dict(
     head=dict(
