@@ -1,6 +1,7 @@
 """``mmcluspro export``: an ONNX file of the image side and a table of text features."""
 import argparse
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,10 +52,12 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
         require_onnx()
     model: Any = load_model(checkpoint)
     side = ImageSide(model).eval()
-    content = make_table(model, pairs, world)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always', UserWarning)
+        content = make_table(model, pairs, world)
     info = json.loads(str(content['info']))
-    for note in info['notes']:
-        print(f'note: {note}. Prepare pictures as in training, or the scores differ a little.')
+    for note in [*(str(warning.message) for warning in caught), *info['notes']]:
+        print(f'note: {note}')
     write_table(content, table)
     print(f'{table}: {len(content["pairs"])} pairs ({int(content["seen"].sum())} seen) of '
           f'{len(content["attributes"])} attributes and {len(content["objects"])} objects')

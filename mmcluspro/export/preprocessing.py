@@ -33,12 +33,14 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
             if found['size'] is None:
                 found['size'] = step['scale']
             if step.get('backend', 'cv2') != 'pillow':
-                notes.append("ResizeEdge with backend='cv2' gives other pixels than Pillow")
+                notes.append("ResizeEdge has backend='cv2', whose pixels differ from Pillow's: "
+                             'scores of pictures that Pillow resized differ a little.')
         elif kind == 'CenterCrop':
             crop = step['crop_size']
             found['size'] = crop if isinstance(crop, int) else crop[0]
         elif kind not in SILENT:
-            notes.append(f'{kind} of the test pipeline is not described')
+            notes.append(f'The table cannot describe {kind} of the test pipeline: do the same to '
+                         'your pictures before the graph.')
     if not found['size']:
         raise ValueError(
             'The image size of the model is unknown: its test_dataloader.dataset.pipeline has '

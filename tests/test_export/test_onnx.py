@@ -14,7 +14,8 @@ from mmcluspro.apis import CZSLInferencer, load_model
 from mmcluspro.export import export_model, publish
 from mmcluspro.export.check import largest_difference, open_session
 from mmcluspro.export.command import main
-from mmcluspro.export.image_side import ImageSide, merged
+from mmcluspro.export.image_side import ImageSide, merged, write_onnx
+from mmcluspro.export.preprocessing import describe
 from mmcluspro.models.peft.lora_layers import LoRALayer
 
 CONSUMER = Path(__file__).resolve().parents[2] / 'docs' / 'examples' / 'onnx_predict.py'
@@ -129,14 +130,14 @@ def test_the_consumer_is_short_and_prints_the_inferencers_best(
 
 
 def test_another_list_of_pairs_needs_another_table_only(
-        exported, consumer, pictures, tmp_path):
+        exported, consumer, pictures, tmp_path, capsys):
     checkpoint, path, before = exported()
     pairs = [('red', 'star'), ('shiny', 'ring'), ('red', 'teapot')]  # the last two have new words
     (tmp_path / 'pairs.txt').write_text('\n'.join(map(' '.join, pairs)))
     table_file = tmp_path / 'other.npz'
-    with pytest.warns(UserWarning, match='Training had no'):
-        main([str(checkpoint), '--pairs', str(tmp_path / 'pairs.txt'), '--table-only',
-              '--table', str(table_file)])
+    main([str(checkpoint), '--pairs', str(tmp_path / 'pairs.txt'), '--table-only',
+          '--table', str(table_file)])
+    assert "note: Training had no object 'ring', 'teapot'" in capsys.readouterr().out
     table = dict(np.load(table_file))
     info = json.loads(str(table['info']))
     assert not list(tmp_path.glob('*.onnx'))
@@ -186,7 +187,6 @@ def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
     inputs = torch.from_numpy(images(2)).permute(0, 3, 1, 2).float()
     with torch.no_grad():
         before = model(inputs)
-    from mmcluspro.export.image_side import write_onnx
     write_onnx(ImageSide(model).eval(), tmp_path / 'x.onnx', 48, {})
     with torch.no_grad():
         assert torch.equal(model(inputs), before)
@@ -245,6 +245,25 @@ def test_a_missing_package_names_the_extra(checkpoints, monkeypatch, tmp_path):
 
     with pytest.raises(ImportError, match=r"onnxruntime.*pip install 'mmcluspro\[export\]'"):
         main([str(checkpoints()), '--out', str(tmp_path / 'x.onnx')])
+
+
+@pytest.mark.parametrize('steps, found, notes', [
+    ([dict(type='LoadImageFromFile'),
+      dict(type='ResizeEdge', scale=56, backend='pillow', interpolation='bicubic'),
+      dict(type='CenterCrop', crop_size=48), dict(type='PackInputs')], (56, 48, 'bicubic'), []),
+    ([dict(type='ResizeEdge', scale=48)], (48, 48, 'bilinear'), ["backend='cv2'"]),
+    ([dict(type='mmpretrain.Lighting')], (48, 48, 'bicubic'), ['cannot describe Lighting']),
+    ([], (48, 48, 'bicubic'), []),
+])
+def test_the_test_pipeline_becomes_plain_data(steps, found, notes, checkpoints):
+    model = load_model(checkpoints())
+    model.cfg.test_dataloader.dataset.pipeline = steps
+
+    got, said = describe(model)
+
+    assert (got['resize'], got['size'], got['interpolation']) == found
+    assert len(said) == len(notes) and all(note in text for note, text in zip(notes, said))
+    assert got['channels'] == 'RGB' and got['mean'][0] == pytest.approx(122.77, abs=0.01)
 
 
 def test_a_head_whose_texts_depend_on_the_image_is_refused(checkpoints):
