@@ -90,9 +90,9 @@ def fill_page(path: str | Path, blocks: dict[str, str]) -> list[str]:
     path = Path(path)
     text, filled = path.read_text(encoding='utf-8'), []
     for name, block in blocks.items():
-        pattern = re.compile(rf'(<!-- {name} -->\n).*?(<!-- /{name} -->)', re.DOTALL)
-        if pattern.search(text):
+        found = re.search(rf'<!-- {name} -->\n(.*?)<!-- /{name} -->', text, re.DOTALL)
+        if found:
             filled.append(name)
-            text = pattern.sub(lambda found, new=block: f'{found[1]}{new}\n{found[2]}', text)
+            text = f'{text[:found.start(1)]}{block}\n{text[found.end(1):]}'
     path.write_text(text, encoding='utf-8')
     return filled
