@@ -10,7 +10,7 @@ import gradio as gr
 from .examples import Example
 from .lists import cross_pairs, pair_text, parse_names, parse_pairs
 from .logic import Answer, Classifier
-from .render import answer_html, message
+from .render import details_html, message, pairs_html
 
 STYLE = Path(__file__).with_name('page.css')
 LISTED, CROSS = 'These pairs', 'All pairs of these attributes and objects'
@@ -28,7 +28,11 @@ def theme() -> gr.themes.Base:
     """Gradio's own with the fonts of the reader's machine: nothing is fetched from elsewhere."""
     return gr.themes.Default(
         primary_hue='indigo', secondary_hue='indigo', font=('system-ui', 'sans-serif'),
-        font_mono=('ui-monospace', 'monospace'))
+        font_mono=('ui-monospace', 'monospace')).set(
+        # Small print as dark as WCAG asks for.
+        body_text_color_subdued='*neutral_600', body_text_color_subdued_dark='*neutral_300',
+        block_info_text_color='*neutral_600', block_info_text_color_dark='*neutral_300',
+        block_title_text_color='*neutral_800', block_title_text_color_dark='*neutral_100')
 
 
 def build_app(classifier: Classifier, examples: list[Example], title: str,
@@ -43,21 +47,22 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
     """
 
     def classify(path: str | None, mode: str, attributes: str, objects: str, pairs: str,
-                 bias: float) -> tuple[Answer | None, str]:
+                 bias: float) -> tuple[Answer | None, Any, Any]:
         if path is None:
-            return None, message(NO_IMAGE, 'note')
+            return None, message(NO_IMAGE, 'note'), ''
         try:
             chosen = parse_pairs(pairs) if mode == LISTED else cross_pairs(
                 parse_names(attributes, 'attribute'), parse_names(objects, 'object'))
             answer = classifier.answer(path, chosen)
         except (ValueError, OSError) as error:
-            return None, message(str(error))
-        return answer, show(answer, bias)
+            return None, message(str(error)), ''
+        return answer, *show(answer, bias)
 
-    def show(answer: Answer | None, bias: float) -> Any:
+    def show(answer: Answer | None, bias: float) -> tuple[Any, Any]:
         if answer is None:  # the message that stands there stays
-            return gr.skip()
-        return answer_html(answer, classifier.ranking(answer, bias), no_prototypes)
+            return gr.skip(), gr.skip()
+        ranking = classifier.ranking(answer, bias)
+        return pairs_html(answer, ranking), details_html(answer, ranking, no_prototypes)
 
     space, start = classifier.inferencer.space, classifier.calibration.seen_bias
     reach = max(BIAS, abs(start))
@@ -93,15 +98,16 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
                     -reach, reach, start, step=0.05, label='Seen–unseen bias', elem_id='bias',
                     info='Left: favours pairs seen in training. Right: favours unseen pairs.'
                     + (f' Validation chose {start:.2f}.' if classifier.calibrated else ''))
+                details = gr.HTML(elem_id='details')
         lists = [mode, attributes, objects, pairs]
-        ask = dict(fn=classify, inputs=[image, *lists, bias], outputs=[state, result],
+        ask = dict(fn=classify, inputs=[image, *lists, bias], outputs=[state, result, details],
                    concurrency_limit=1, trigger_mode='always_last', **HIDDEN)
         app.load(**ask)
         image.change(**ask)
         button.click(**ask)
         gr.on([box.submit for box in (attributes, objects, pairs)], **ask)
         mode.change(_shown_boxes, mode, [attributes, objects, pairs], **HIDDEN).then(**ask)
-        bias.change(show, [state, bias], result, trigger_mode='always_last',
+        bias.change(show, [state, bias], [result, details], trigger_mode='always_last',
                     api_visibility='private', show_progress='hidden')
         for pick, example in zip(picks, examples):
             pick.click(partial(str, example.path), None, image, **HIDDEN)

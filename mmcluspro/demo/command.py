@@ -1,6 +1,7 @@
 """Starts the web page: ``mmcluspro demo``."""
 import argparse
 import os
+import signal
 import tempfile
 import time
 import warnings
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError('--config belongs to a checkpoint: mmcluspro demo CHECKPOINT --config …')
     if args.port is not None and not 0 < args.port < 65536:
         raise ValueError(f'--port must lie between 1 and 65535, got {args.port}.')
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clears up as after Ctrl+C
     # Of mmcv-lite, about a part that is not used here.
     warnings.filterwarnings('ignore', 'Fail to import ``MultiScale')
     with tempfile.TemporaryDirectory(prefix='mmcluspro_demo_') as folder:

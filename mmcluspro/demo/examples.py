@@ -10,7 +10,7 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.datasets.shapes.draws import Draws
 
-SIZE = 240  # pixels: the tower gets them smaller
+ENLARGE = 5  # for the eye; the tower gets them as small as they were drawn
 
 
 class Example(NamedTuple):
@@ -47,8 +47,9 @@ def draw_examples(space: CompositionSpace, folder: str | Path, count: int = 6) -
     for row in choose_pairs(space, count):
         attr, obj = (int(index) for index in space.pairs[row])
         names = space.attributes[attr], space.objects[obj]
-        pixels, _, _ = draw_image(*names, ('demo', *names), Look(), SIZE)
+        pixels, _, _ = draw_image(*names, ('demo', *names), Look())
         path = Path(folder) / f'{names[0]}_{names[1]}.png'
-        Image.fromarray(pixels).save(path)
+        side = ENLARGE * len(pixels)
+        Image.fromarray(pixels).resize((side, side), Image.Resampling.BICUBIC).save(path)
         examples.append(Example(str(path), *names, bool(space.seen[row])))
     return examples

@@ -85,10 +85,7 @@ class Classifier:
             raise ValueError(f'This file cannot be read as a picture: {error}. Choose a picture, '
                              'such as a PNG, JPEG or WebP file.')
         with self._lock:
-            self._forget_new_names()
-            with warnings.catch_warnings():
-                warnings.simplefilter('ignore')  # new_names says it on the page
-                candidates = self.inferencer.candidates(pairs)
+            candidates = self._candidates(pairs)
             feats = self.inferencer.features([image])
             scores = self.inferencer.compare(feats, candidates)
         head = self.inferencer.model.head
@@ -110,11 +107,19 @@ class Classifier:
         pairs, attributes, objects = next(rank(chance, attr, obj, answer.candidates, TOP_PAIRS))
         return Ranking(pairs, attributes[:TOP_NAMES], objects[:TOP_NAMES])
 
-    def _forget_new_names(self) -> None:
+    def _candidates(self, pairs: Sequence[Pair]) -> Candidates:
         text, space = self.inferencer.model.head.text, self.inferencer.space
-        known = len(space.attributes) + len(space.objects)
-        if len(text.attributes) + len(text.objects) - known > MAX_NEW_NAMES:
+        new = len(text.attributes) + len(text.objects) - len(space.attributes) - len(space.objects)
+        if new > MAX_NEW_NAMES:
             text.restore()
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # _new_names says it on the page
+            try:
+                return self.inferencer.candidates(pairs)
+            except ValueError:
+                # Long words of earlier visitors take room from these: once more without them.
+                text.restore()
+                return self.inferencer.candidates(pairs)
 
     def _new_names(self, candidates: Candidates) -> list[str]:
         space = self.inferencer.space

@@ -10,6 +10,7 @@ from .logic import Answer, Ranking
 from .nearest import NearPrototype
 
 TITLES = dict(attr='Attribute prototypes', obj='Object prototypes')
+COSINE = 'The nearest prototypes of training, by the cosine to the picture’s features:'
 
 
 def message(text: str, kind: str = 'error') -> str:
@@ -18,14 +19,8 @@ def message(text: str, kind: str = 'error') -> str:
     return f'<p class="mm-message mm-{kind}" role="{role}">{escape(text)}</p>'
 
 
-def answer_html(answer: Answer, ranking: Ranking, no_prototypes: str) -> str:
-    """Everything there is to say about an image.
-
-    Args:
-        answer (Answer): For the notes and the prototypes.
-        ranking (Ranking): For the bars.
-        no_prototypes (str): What to say where the model has none.
-    """
+def pairs_html(answer: Answer, ranking: Ranking) -> str:
+    """The best pair in words, and the best ones with bars."""
     best = ranking.pairs[0]
     count = len(answer.candidates.pairs)
     head = (f'<p class="mm-best" role="status"><strong>{escape(best.attribute)} '
@@ -33,12 +28,26 @@ def answer_html(answer: Answer, ranking: Ranking, no_prototypes: str) -> str:
             f'pair{"s" if count > 1 else ""}</span></p>')
     pairs = [_bar(f'{pair.attribute} {pair.object}', pair.probability, _percent(pair.probability),
                   'seen' if pair.seen else 'unseen') for pair in ranking.pairs]
-    parts = [head, *(message(note, 'note') for note in answer.notes), _list('Pairs', pairs),
-             _columns([('Attributes', _names(ranking.attributes)),
-                       ('Objects', _names(ranking.objects))])]
+    notes = [message(note, 'note') for note in answer.notes]
+    return _block(head, *notes, _list('Pairs', pairs))
+
+
+def details_html(answer: Answer, ranking: Ranking, no_prototypes: str) -> str:
+    """Attributes and objects apart, and the prototypes that are nearest to the image.
+
+    Args:
+        answer (Answer): For the prototypes.
+        ranking (Ranking): For the attributes and objects.
+        no_prototypes (str): What to say where the model has none.
+    """
+    names = [('Attributes', _names(ranking.attributes)), ('Objects', _names(ranking.objects))]
     near = [(TITLES[branch], [_prototype(item) for item in found])
             for branch, found in answer.prototypes.items()]
-    parts.append(_columns(near) if near else message(no_prototypes, 'note'))
+    below = f'<p>{COSINE}</p>' + _columns(near) if near else message(no_prototypes, 'note')
+    return _block(_columns(names), below)
+
+
+def _block(*parts: str) -> str:
     return '<div class="mm-answer">' + ''.join(parts) + '</div>'
 
 
@@ -47,7 +56,7 @@ def _names(scores: Sequence[NameScore]) -> list[str]:
 
 
 def _prototype(near: NearPrototype) -> str:
-    return _bar(f'{near.name} {near.place}/{near.size}', max(0.0, near.cosine),
+    return _bar(f'{near.name}, {near.place} of {near.size}', max(0.0, near.cosine),
                 f'{near.cosine:.2f}')
 
 

@@ -6,7 +6,7 @@ from PIL import Image
 from mmcluspro.demo import logic
 from mmcluspro.demo.examples import choose_pairs, draw_examples
 from mmcluspro.demo.nearest import nearest_prototypes
-from mmcluspro.demo.render import answer_html, message
+from mmcluspro.demo.render import details_html, message, pairs_html
 
 PAIRS = [('red', 'star'), ('blue', 'star'), ('red', 'moon'), ('dotted', 'tree')]
 
@@ -71,6 +71,18 @@ def test_words_of_earlier_visitors_are_forgotten(zero_shot, examples, monkeypatc
     torch.testing.assert_close(zero_shot.answer(examples[0].path, PAIRS).scores[0], before)
 
 
+def test_long_words_of_earlier_visitors_leave_room_for_others(zero_shot, examples):
+    prompt = zero_shot.inferencer.model.head.text.prompt
+    known = prompt.attributes.own_lengths + prompt.objects.own_lengths
+    room = prompt.max_tokens - max(map(len, prompt.contexts.values())) - max(known)
+    long = ' '.join('x' * room)  # one token a letter
+    for pair in [(long, 'star'), ('red', long)]:
+        assert zero_shot.answer(examples[0].path, [pair]).scores[0].shape == (1, 1)
+    with pytest.raises(ValueError, match='has room for'):
+        zero_shot.answer(examples[0].path, [(long, long)])
+    assert zero_shot.answer(examples[0].path, PAIRS).scores[0].shape == (1, 4)
+
+
 @pytest.mark.parametrize('content', [b'just some words\n', b'', b'\x89PNG\r\n\x1a\nbroken'])
 def test_a_file_that_is_no_picture_is_refused_in_words(zero_shot, tmp_path, content):
     path = tmp_path / 'note.png'
@@ -132,7 +144,8 @@ def test_a_space_that_cannot_be_drawn_has_no_examples(zero_shot):
 
 def test_names_cannot_become_html(zero_shot, examples):
     answer = zero_shot.answer(examples[0].path, [('<b>x</b>', 'star')])
-    page = answer_html(answer, zero_shot.ranking(answer, 0.0), 'none <i>here</i>')
+    ranking = zero_shot.ranking(answer, 0.0)
+    page = pairs_html(answer, ranking) + details_html(answer, ranking, 'none <i>here</i>')
     assert '<b>' not in page and '&lt;b&gt;x&lt;/b&gt; star' in page
     assert '<i>' not in page
     assert '<script>' not in message('<script>')
@@ -141,7 +154,17 @@ def test_names_cannot_become_html(zero_shot, examples):
 def test_the_page_says_seen_or_unseen_of_each_pair(zero_shot, examples):
     answer = zero_shot.answer(examples[0].path, PAIRS)
     ranking = zero_shot.ranking(answer, 0.0)
-    page = answer_html(answer, ranking, 'no prototypes')
+    page = pairs_html(answer, ranking)
     assert page.count('>seen<') == sum(pair.seen for pair in ranking.pairs)
     assert page.count('>unseen<') == sum(not pair.seen for pair in ranking.pairs)
-    assert 'best of 4 pairs' in page and 'no prototypes' in page
+    assert 'best of 4 pairs' in page
+
+
+def test_the_page_says_which_prototype_or_that_there_are_none(zero_shot, cluspro, examples):
+    answer = cluspro.answer(examples[0].path, PAIRS)
+    page = details_html(answer, cluspro.ranking(answer, 0.0), 'none here')
+    near = answer.prototypes['attr'][0]
+    assert f'{near.name}, {near.place} of {near.size}<' in page and f'{near.cosine:.2f}' in page
+    assert 'none here' not in page
+    other = zero_shot.answer(examples[0].path, PAIRS)
+    assert 'none here' in details_html(other, zero_shot.ranking(other, 0.0), 'none here')

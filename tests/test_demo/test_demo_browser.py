@@ -1,0 +1,150 @@
+"""The page in a real, headless Chromium."""
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mmcluspro.demo.command import NO_PROTOTYPES, parse_args, prepare, serve
+
+pytest.importorskip('gradio')
+playwright = pytest.importorskip('playwright.sync_api')
+PATIENCE = 60_000  # milliseconds: a machine with two busy cores is slow
+
+
+@pytest.fixture(scope='module')
+def address(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp('page'))
+    app = prepare(parse_args(['--device', 'cpu']), folder)
+    yield serve(app, folder, '127.0.0.1', None)
+    app.close(verbose=False)
+
+
+@pytest.fixture(scope='module')
+def browser():
+    with playwright.sync_playwright() as play:
+        own = play.chromium.executable_path
+        names = ('chromium', 'chromium-browser', 'google-chrome', 'chrome')
+        path = next(filter(None, map(shutil.which, names)), own if Path(own).exists() else None)
+        if path is None:
+            pytest.skip('no Chromium on this machine: apt-get install chromium')
+        browser = play.chromium.launch(executable_path=path, args=['--no-sandbox'])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    page = browser.new_page(viewport=dict(width=1100, height=900))
+    page.set_default_timeout(PATIENCE)
+    playwright.expect.set_options(timeout=PATIENCE)
+    page.asked, page.faults = [], []
+    page.on('request', lambda request: page.asked.append(request.url))
+    page.on('pageerror', lambda error: page.faults.append(str(error)))
+    page.goto(address)
+    page.wait_for_selector('.mm-best')
+    yield page
+    assert page.faults == []
+    page.close()
+
+
+def overflow(page):
+    return page.evaluate('document.documentElement.scrollWidth - innerWidth')
+
+
+def wait_for_best(page, words):
+    playwright.expect(page.locator('.mm-best strong')).to_have_text(re.compile(words))
+
+
+def test_the_page_classifies_its_first_example_and_asks_nobody_else(page, address):
+    text = page.inner_text('#answer')
+    assert 'best of 144 pairs' in text and 'unseen' in text
+    assert page.locator('#answer li').count() == 8
+    assert page.locator('#details li').count() == 10
+    assert NO_PROTOTYPES[:30] in page.inner_text('#details')
+    assert [url for url in page.asked if not url.startswith((address, 'data:', 'blob:'))] == []
+
+
+def test_an_example_is_classified_and_a_changed_list_changes_the_answer(page):
+    first = page.inner_html('#answer')
+    page.locator('#examples button').nth(1).click()
+    page.wait_for_function('old => document.querySelector("#answer").innerHTML !== old', arg=first)
+    page.click('#lists > button')
+    page.fill('#pairs textarea', 'purple teapot')
+    page.click('#classify')
+    wait_for_best(page, '^purple teapot$')
+    assert '100.0 % · best of 1 pair' in page.inner_text('#answer')
+    assert 'New to the model' in page.inner_text('#answer')
+    page.fill('#pairs textarea', 'purple')
+    page.click('#classify')
+    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text('Line 1 of the pairs')
+
+
+def test_attributes_and_objects_can_be_crossed(page):
+    page.click('#lists > button')
+    page.get_by_label('All pairs of these').check()
+    page.fill('#attributes textarea', 'red, blue')
+    page.fill('#objects textarea', 'star\nmoon\nfish')
+    page.click('#classify')
+    playwright.expect(page.locator('.mm-best')).to_contain_text('best of 6 pairs')
+
+
+def test_the_slider_moves_between_seen_and_unseen(page):
+    for value, tag in (('6', 'unseen'), ('-6', 'seen')):
+        page.fill('#bias input[type=number]', value)
+        page.press('#bias input[type=number]', 'Enter')
+        playwright.expect(page.locator('#answer li').first.locator('.mm-tag')).to_have_text(tag)
+
+
+def test_a_text_file_as_image_gets_a_message_and_the_page_goes_on(page, tmp_path):
+    note = tmp_path / 'note.png'
+    note.write_text('These are words, not pixels.')
+    page.click('#picture button[aria-label="Remove Image"]')
+    playwright.expect(page.locator('#answer')).to_contain_text('Upload a picture')
+    page.set_input_files('#picture input[type=file]', note)
+    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text(
+        'cannot be read as a picture')
+    assert page.inner_text('#details').strip() == ''
+    page.locator('#examples button').first.click()
+    page.wait_for_selector('.mm-best')
+
+
+def test_nothing_is_wider_than_a_phone(page):
+    page.set_viewport_size(dict(width=390, height=844))
+    assert overflow(page) <= 0
+    page.click('#lists > button')
+    page.fill('#pairs textarea', 'counterrevolutionary misunderstandings')
+    page.click('#classify')
+    wait_for_best(page, '^counter')
+    assert overflow(page) <= 0
+    picture, answer = (page.locator(name).bounding_box() for name in ('#picture', '#answer'))
+    assert answer['y'] >= picture['y'] + picture['height']
+    page.fill('#pairs textarea', 'x' * 300)
+    page.click('#classify')
+    page.wait_for_selector('#answer [role=alert]')
+    assert overflow(page) <= 0
+
+
+def test_the_main_flow_works_by_keyboard(page):
+    before = page.inner_html('#answer')
+
+    def tab_to(selector):
+        for _ in range(30):
+            page.keyboard.press('Tab')
+            if page.evaluate('name => document.activeElement.matches(name)', selector):
+                return
+        raise AssertionError(f'{selector} is not reached by Tab')
+
+    tab_to('#examples button:nth-child(2)')
+    page.keyboard.press('Enter')
+    page.wait_for_function('old => document.querySelector("#answer").innerHTML !== old', arg=before)
+    tab_to('#lists > button')
+    page.keyboard.press('Enter')
+    page.wait_for_selector('#pairs textarea')
+    tab_to('#pairs textarea')
+    page.keyboard.press('Control+a')
+    page.keyboard.type('dotted tree')
+    tab_to('#classify')
+    page.keyboard.press('Enter')
+    wait_for_best(page, '^dotted tree$')
+    tab_to('#bias input[type=range]')
