@@ -21,7 +21,8 @@ SHORT['test.py'] = SHORT['train.py'][2:]
 def commands():
     page = (ROOT / 'docs' / 'get_started.md').read_text()
     shell = re.findall(r'```bash\n(.*?)```', page, flags=re.DOTALL)
-    return [line for block in shell for line in block.splitlines() if line.startswith('python')]
+    lines = re.sub(r'\\\n\s*', '', '\n'.join(shell)).splitlines()
+    return [line for line in lines if line.startswith('python')]
 
 
 @pytest.mark.slow
