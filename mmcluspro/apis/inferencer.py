@@ -59,6 +59,7 @@ class CZSLInferencer:
         self.size: int | None = size[0] if isinstance(size, (tuple, list)) else size
         self.preprocess = Preprocessor(self.model.cfg, self.size)
         self._known: dict[str, Candidates] = {}
+        self._last: tuple[Candidates, tuple[Tensor, ...]] | None = None
 
     def __call__(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
                  threshold: float | None = None, world: str = 'closed', batch_size: int = 32,
@@ -166,14 +167,24 @@ class CZSLInferencer:
     def compare(self, feats: tuple[Tensor, ...], candidates: Candidates) -> tuple[Tensor, ...]:
         """As :meth:`scores`, of what :meth:`features` returned."""
         head = self.model.head
-        paths = head.fusion != 'composition'
-        attr, obj, pair = head.logits(feats, candidates.text_pairs, paths)
-        if not paths:
+        *primitives, pair = head.compare(feats, self._texts(candidates))
+        if not primitives:
             return fuse((None, None, pair), candidates.pairs, head.fusion), *[pair[:, :0]] * 2
-        attr = attr.index_select(1, candidates.text_attributes)
-        obj = obj.index_select(1, candidates.text_objects)
+        attr, obj = primitives
         return (fuse((attr, obj, pair), candidates.pairs, head.fusion),
                 attr.softmax(dim=1), obj.softmax(dim=1))
+
+    def _texts(self, candidates: Candidates) -> tuple[Tensor, ...]:
+        """Text features of the paths that the head has, kept for the pairs of the last call."""
+        if self._last is None or self._last[0] is not candidates:
+            text = self.model.head.text
+            if self.model.head.fusion == 'composition':
+                texts: tuple[Tensor, ...] = (text.encode_pairs(candidates.text_pairs), )
+            else:
+                attr, obj, pair = text(candidates.text_pairs)
+                texts = attr[candidates.text_attributes], obj[candidates.text_objects], pair
+            self._last = candidates, texts
+        return self._last[1]
 
     def _answers(self, items: list[Item], candidates: Candidates, calibration: Calibration,
                  top_k: int, threshold: float | None, batch_size: int, workers: int,

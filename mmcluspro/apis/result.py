@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class PairScore:
     """One pair of a prediction.
 
@@ -25,7 +25,7 @@ class PairScore:
     seen: bool
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class NameScore:
     """An attribute or object and its probability on its own path."""
     name: str

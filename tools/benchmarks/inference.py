@@ -2,9 +2,10 @@
 
     python tools/benchmarks/inference.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
 
-Both get the same batches in turns, and the medians are compared, so that a busy machine slows both.
+All get the same batch in turns, and the medians are compared, so that a busy machine slows all.
 The bare tower is the image tower with LoRA merged and nothing behind it; the model path goes from
-pixels in memory to the best pairs. The ratio should stay below 1.05.
+the same pixels to the probabilities of all pairs, and should take at most 1.05 times as long; the
+answers are Python objects with the names of the best pairs, which cost the same for every tower.
 """
 import argparse
 import statistics
@@ -14,7 +15,9 @@ from collections.abc import Callable
 import torch
 
 from mmcluspro import CZSLInferencer
+from mmcluspro.engine.hooks.composition_hook import score_link
 from mmcluspro.engine.launch import run_command
+from mmcluspro.evaluation import probabilities
 
 
 def seconds(function: Callable[[], object], device: torch.device) -> float:
@@ -41,7 +44,7 @@ def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int
         top_k (int): Answers an image. Defaults to 5.
 
     Returns:
-        dict: ``tower`` and ``model`` in images per second, and ``ratio`` of their times.
+        dict: Seconds of ``tower``, ``model`` (to probabilities) and ``answers``.
     """
     generator = torch.Generator().manual_seed(0)
     images = [torch.randint(256, (3, size, size), dtype=torch.uint8, generator=generator)
@@ -57,18 +60,22 @@ def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int
         with torch.inference_mode():
             return model.backbone(prepare())
 
-    def whole() -> object:
+    def scored() -> object:
+        with torch.inference_mode():
+            score = inferencer.scores(images, candidates)[0]
+            return probabilities(score, candidates.seen, calibration, score_link(model.head))
+
+    def answers() -> object:
         return list(inferencer.rank(images, candidates, calibration, top_k))
 
-    times: dict[str, list[float]] = dict(tower=[], model=[])
+    paths = dict(tower=tower, model=scored, answers=answers)
+    times: dict[str, list[float]] = {name: [] for name in paths}
     for step in range(repeats + 3):
-        for name, function in (('tower', tower), ('model', whole)):
+        for name, function in paths.items():
             spent = seconds(function, inferencer.device)
             if step >= 3:
                 times[name].append(spent)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return dict(tower=batch_size / medians['tower'], model=batch_size / medians['model'],
-                ratio=medians['model'] / medians['tower'])
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def main() -> None:
@@ -85,8 +92,10 @@ def main() -> None:
     pairs = len(inferencer.candidates(world=args.world).pairs)
     print(f'{torch.get_num_threads()} threads, {inferencer.device}, batch {args.batch_size}, '
           f'{pairs} pairs, median of {args.repeats}')
-    print(f'image tower alone: {found["tower"]:8.1f} images/s')
-    print(f'torch, to answers: {found["model"]:8.1f} images/s, ratio {found["ratio"]:.3f}')
+    for name, text in (('tower', 'image tower alone'), ('model', 'torch, to probabilities'),
+                       ('answers', 'torch, to answers')):
+        print(f'{text:<24}{args.batch_size / found[name]:8.1f} images/s, ratio '
+              f'{found[name] / found["tower"]:.3f}')
 
 
 if __name__ == '__main__':
