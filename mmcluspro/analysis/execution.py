@@ -42,18 +42,26 @@ def commit_of(folder: Path) -> str:
     return commit + ('+' if git('status', '--porcelain', '--', ':/mmcluspro', ':/configs') else '')
 
 
-def validation_metrics(work_dir: Path) -> dict[str, float]:
-    """Metrics of the epoch that was best on validation (closed-world AUC), and ``step``."""
-    entries = []
+def validations(work_dir: Path) -> list[dict[str, float]]:
+    """Metrics of each validation, by ``step``; of a resumed epoch the last ones."""
+    entries = {}
     for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
         for line in path.read_text(encoding='utf-8').splitlines():
             entry = json.loads(line)
             if 'czsl/auc' in entry:
-                entries.append(entry)
+                entries[entry.get('step', 0)] = {
+                    key: value for key, value in entry.items()
+                    if key.startswith('czsl') or key == 'step'}
+    return [entries[step] for step in sorted(entries)]
+
+
+def validation_fields(work_dir: Path) -> dict[str, Any]:
+    """What a record keeps of validation: the best epoch, and the closed-world AUC of all."""
+    entries = validations(work_dir)
     if not entries:
-        return {}
-    best = max(entries, key=lambda entry: entry['czsl/auc'])
-    return {key: value for key, value in best.items() if key.startswith('czsl') or key == 'step'}
+        return dict(val_metrics={}, val_auc=[])
+    return dict(val_metrics=max(entries, key=lambda entry: entry['czsl/auc']),
+                val_auc=[round(entry['czsl/auc'], 3) for entry in entries])
 
 
 def time_left(log: Path) -> float | None:
@@ -195,7 +203,7 @@ class LocalJobs:
         self.store.save(
             run, commit=self.commit, seconds=round(seconds),
             metrics=json.loads((work_dir / 'test_metrics.json').read_text()),
-            val_metrics=validation_metrics(work_dir))
+            **validation_fields(work_dir))
         return self.store.records[run.key]
 
     def _account(self, job: Active) -> float:

@@ -31,6 +31,7 @@ def test_a_table_from_nothing(reproduce):
     assert record['options'] == ['model.head.k=3'] and record['seed'] == 2
     assert record['metrics']['czsl/auc'] == 83 and record['val_metrics'] == {
         'czsl/auc': 4.0, 'step': 2}
+    assert record['val_auc'] == [3.0, 4.0, 2.0]
     assert record['commit'] and 'seconds' in record
     # AUC: baseline 60, 61, 62; K=3 80, 81.5, 83; zero-shot 60.
     text = (reproduce.place / 'work_dirs/reproduce/table1_shapes.md').read_text()
