@@ -6,6 +6,10 @@
 For each checkpoint, over its training images: k-means with K clusters inside each attribute and
 object, and, where there are prototypes, the nearest of them. Without --clusters, K is that of the
 first checkpoint that has prototypes, or 5.
+
+    python tools/analysis_tools/modes.py --table docs/results/modes
+
+prints mean and standard deviation over the files of a folder, one a seed.
 """
 import argparse
 import json
@@ -18,6 +22,7 @@ from mmengine.dataset import default_collate
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from mmcluspro.analysis import mean_and_std
 from mmcluspro.analysis.modes import kmeans_clusters, mode_agreement, nearest_clusters
 from mmcluspro.apis import load_model
 from mmcluspro.engine.hooks.prototype_hook import extract
@@ -62,13 +67,39 @@ def measure(model: Any, num_clusters: int) -> dict[str, float]:
     return rows
 
 
+def print_table(folder: Path) -> None:
+    """Mean ± standard deviation over the seeds, by kind of run."""
+    values: dict[tuple[str, str], list[float]] = {}
+    files = sorted(folder.glob('*.json'))
+    if not files:
+        raise FileNotFoundError(f'There are no results (*.json) in {folder}.')
+    for path in files:
+        for checkpoint, rows in json.loads(path.read_text()).items():
+            run = Path(checkpoint).parent.name.rsplit('_seed', 1)[0]
+            for key, value in rows.items():
+                values.setdefault((run, key), []).append(value)
+    print('| run | clusters | attributes | objects | seeds |\n|---|---|---|---|---|')
+    for run in dict.fromkeys(run for run, _ in values):
+        for kind in ('kmeans', 'prototypes', 'chance'):
+            found = [values.get((run, f'{branch}_{kind}')) for branch in BRANCHES]
+            if all(found):
+                cells = [f'{mean:.3f} ± {spread or 0:.3f}'
+                         for mean, spread in (mean_and_std(part) for part in found if part)]
+                print(f'| {run} | {kind} | {" | ".join(cells)} | {len(found[0] or ())} |')
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoints', nargs='+')
+    parser.add_argument('checkpoints', nargs='*')
+    parser.add_argument('--table', type=Path, metavar='FOLDER', help='print the table of a folder')
     parser.add_argument('--clusters', type=int, help='K of k-means')
     parser.add_argument('--out', type=Path, help='JSON file for the numbers')
     args = parser.parse_args()
+    if args.table:
+        return print_table(args.table)
+    if not args.checkpoints:
+        parser.error('give checkpoints, or --table FOLDER.')
     models = {path: load_model(path) for path in args.checkpoints}
     sizes = [int(model.head.bank(branch).sizes.max()) for model in models.values()
              for branch in getattr(model.head, 'banks', {})]
