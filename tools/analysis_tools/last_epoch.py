@@ -1,0 +1,49 @@
+"""Validation AUC after the last epoch, seed by seed: a comparison that chooses no epoch.
+
+    python tools/analysis_tools/last_epoch.py docs/results/runs --reference baseline_shapes
+
+The test of a table is of the epoch that was best on validation; where validation is small, which
+epoch that is depends on chance. Reads the records of reproduce.py.
+"""
+import argparse
+import json
+from pathlib import Path
+
+from mmcluspro.analysis import mean_and_std, paired_difference
+from mmcluspro.engine.launch import run_command
+
+
+def last_validations(folder: Path) -> dict[str, dict[int, float]]:
+    """AUC by row and seed, of the records that have validations."""
+    rows: dict[str, dict[int, float]] = {}
+    for path in sorted(folder.glob('*_seed*.json')):
+        name, _, seed = path.stem.rpartition('_seed')
+        curve = json.loads(path.read_text()).get('val_auc')
+        if curve:
+            rows.setdefault(name, {})[int(seed)] = curve[-1]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('folder', type=Path, help='records of reproduce.py')
+    parser.add_argument('--reference', default='baseline_shapes', help='default baseline_shapes')
+    args = parser.parse_args()
+    rows = last_validations(args.folder)
+    if args.reference not in rows:
+        raise ValueError(f'There is no row {args.reference} in {args.folder}, which has: '
+                         f'{", ".join(rows) or "none"}.')
+    print(f'| row | seeds | AUC | − {args.reference}, paired |\n|---|---|---|---|')
+    for name, values in rows.items():
+        gap = paired_difference(values, rows[args.reference])
+        if gap is None:
+            continue
+        mean, spread = mean_and_std(list(values.values()))
+        interval = '' if gap.half_width is None else f' ± {gap.half_width:.2f}'
+        print(f'| {name} | {len(values)} | {mean:.2f} ± {spread or 0:.2f} | '
+              + ('reference |' if name == args.reference else f'{gap.mean:+.2f}{interval} |'))
+
+
+if __name__ == '__main__':
+    run_command(main)
