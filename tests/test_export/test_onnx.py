@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from PIL import Image
@@ -180,6 +181,15 @@ def test_smaller_files_are_smaller_and_near(kind, variant, share, allowed, expor
     ids = {open_session(file).get_modelmeta().custom_metadata_map['weights']
            for file in (path, small)}
     assert len(ids) == 1
+
+
+def test_lora_is_merged_and_costs_nothing(exported):
+    graphs = [onnx.load(exported(kind)[1]).graph for kind in ('lora', 'zero_shot')]
+    names = [tensor.name for tensor in graphs[0].initializer] + [n.name for n in graphs[0].node]
+
+    assert not any('.lora.' in name or '/lora' in name for name in names)
+    products = [sum(node.op_type == 'MatMul' for node in graph.node) for graph in graphs]
+    assert products[0] == products[1]  # the adapters are Gemm nodes
 
 
 def test_the_model_is_left_as_it_was(checkpoints, tmp_path):

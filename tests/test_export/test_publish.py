@@ -3,11 +3,12 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 
-from mmcluspro.apis import load_model
+from mmcluspro.apis import CZSLInferencer, load_model
 from mmcluspro.engine.checkpoint import safe_load
 from mmcluspro.engine.launch import build_runner
 from mmcluspro.export.publish import publish
@@ -55,13 +56,17 @@ def test_the_name_ends_with_the_hash_of_the_file(trained, handed_out, tmp_path):
     assert again.name == f'epoch_1-{digest[:8]}.pth'
 
 
-def test_load_model_predicts_the_same_bits(trained, handed_out):
+def test_load_model_and_the_inferencer_predict_the_same_bits(trained, handed_out):
     images = torch.randn(5, 3, 48, 48, generator=torch.Generator().manual_seed(0))
 
     with torch.no_grad():
         before, after = (load_model(file)(images) for file in (trained, handed_out))
 
     assert torch.equal(before, after)
+    pictures = [np.full((48, 48, 3), shade, np.uint8) for shade in (0, 90, 200)]
+    answers, others = (CZSLInferencer(file, device='cpu')(pictures, workers=0)
+                       for file in (trained, handed_out))
+    assert [answer.pairs for answer in answers] == [answer.pairs for answer in others]
 
 
 def test_the_test_of_a_config_finds_the_same_numbers(trained, handed_out, tmp_path):
