@@ -104,20 +104,18 @@ def reduce_log_sums(scores: Tensor | Sequence[Tensor], targets: Tensor, groups: 
     """
     num, step = groups.num, max(1, BLOCK // len(groups.group))
     groups = groups.to(scores[0].device)
-    member = groups.group.to(scores[0].device)
-    inside = torch.nn.functional.one_hot(member, num + 2)[:, :num + 1].float()  # (P, J + 1)
+    inside = groups.membership(scores[0].device)
     parts: list[list[Tensor]] = []
     for start in range(0, len(targets), step):
         block = scores[start:start + step]
         z = log_scores(block if isinstance(block, Tensor) else as_matrix(block), link)
         target = targets[start:start + step].to(z.device)
+        member = groups.group[target.cpu()][:, None]  # (B, 1)
         top = top_of_groups(z, groups, 1, torch.empty_like(z))
         best_unseen = accumulate(Top(*(part[:, :-1].cpu() for part in top)))
-        best = torch.where(member[target].cpu()[:, None] == num, top.pair[:, -1].cpu(),
-                           best_unseen.pair[..., 0])
+        best = torch.where(member == num, top.pair[:, -1].cpu(), best_unseen.pair[..., 0])
         status = (best == target.cpu()[:, None]).double()
-        feasible = (member[target].cpu()[:, None] >= torch.arange(num)) & (
-            member[target].cpu()[:, None] <= num)
+        feasible = (member >= torch.arange(num)) & (member <= num)
         parts.append([
             z.gather(1, target[:, None])[:, 0].cpu(), top.score[:, -1, 0].cpu(),
             best_unseen.score[..., 0], status.masked_fill(~feasible, -1),

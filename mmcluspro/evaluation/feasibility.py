@@ -74,6 +74,7 @@ class PairGroups:
     def __init__(self, group: Tensor, num: int) -> None:
         self.group = group = group.cpu()
         self.num = num
+        self._membership: Tensor | None = None
         self.outside, self.order, self.bounds = torch.empty(0), group[:0], [0]
         if num == 1:
             others = group != torch.arange(2)[:, None]
@@ -101,6 +102,14 @@ class PairGroups:
         passed = torch.searchsorted(thresholds.double(), rho.double())  # thresholds below rho
         group = torch.where(passed > 0, passed - 1, num + 1)
         return cls(torch.where(seen, num, group), num)
+
+    def membership(self, device: torch.device) -> Tensor:
+        """1 where a pair is in group j of 0 … J, shape (P, J + 1); made once a device."""
+        if self._membership is None or self._membership.device != device:
+            table = torch.zeros(len(self.group), self.num + 2)
+            table.scatter_(1, self.group[:, None], 1.0)
+            self._membership = table[:, :-1].contiguous().to(device)
+        return self._membership
 
     def to(self, device: torch.device) -> PairGroups:
         """Moves the tensors, in place."""
