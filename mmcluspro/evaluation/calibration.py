@@ -104,7 +104,6 @@ def reduce_log_sums(scores: Tensor | Sequence[Tensor], targets: Tensor, groups: 
     """
     num, step = groups.num, max(1, BLOCK // len(groups.group))
     groups = groups.to(scores[0].device)
-    inside = groups.membership(scores[0].device)
     parts: list[list[Tensor]] = []
     for start in range(0, len(targets), step):
         block = scores[start:start + step]
@@ -119,15 +118,19 @@ def reduce_log_sums(scores: Tensor | Sequence[Tensor], targets: Tensor, groups: 
         parts.append([
             z.gather(1, target[:, None])[:, 0].cpu(), top.score[:, -1, 0].cpu(),
             best_unseen.score[..., 0], status.masked_fill(~feasible, -1),
-            *_group_sums(z, inside, inverse)])
+            *_group_sums(z, groups, inverse)])
     return LogSums(*(torch.cat(part).double().numpy() for part in zip(*parts)))
 
 
-def _group_sums(z: Tensor, inside: Tensor, inverse: Sequence[float]) -> tuple[Tensor, Tensor]:
+def _group_sums(z: Tensor, groups: PairGroups,
+                inverse: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Log-sums over the seen pairs (B, A), and over the unseen ones of groups >= j (B, J, A)."""
     top = z.amax(dim=1, keepdim=True)
-    away = (z - top).float()
-    sums = torch.stack([(away * a).exp() @ inside for a in inverse], dim=-1)  # (B, J + 1, A)
+    away = (z - top).float().index_select(1, groups.order)
+    sizes = [end - start for start, end in zip(groups.bounds, groups.bounds[1:])]
+    sums = torch.stack([
+        torch.stack([part.sum(dim=1) for part in (away * a).exp_().split(sizes, dim=1)], dim=1)
+        for a in inverse], dim=-1)  # (B, J + 1, A)
     unseen = sums[:, :-1].flip(1).cumsum(1).flip(1)
     shift = top[..., None].double() * torch.tensor(inverse, dtype=torch.float64, device=z.device)
     return ((sums[:, -1].double().log() + shift[:, 0]).cpu(),

@@ -67,22 +67,20 @@ class PairGroups:
     Attributes:
         group (Tensor): As given.
         outside (Tensor): For J = 1: 0 for the pairs of group j, -inf for the others, shape (2, P).
-        order (Tensor): For J > 1: indices of the pairs of groups 0 … J, group by group, rising in
+        order (Tensor): Indices of the pairs of groups 0 … J, group by group, rising in
             each; ``order[bounds[j]:bounds[j + 1]]`` is group j.
     """
 
     def __init__(self, group: Tensor, num: int) -> None:
         self.group = group = group.cpu()
         self.num = num
-        self._membership: Tensor | None = None
-        self.outside, self.order, self.bounds = torch.empty(0), group[:0], [0]
+        self.outside = torch.empty(0)
         if num == 1:
             others = group != torch.arange(2)[:, None]
             self.outside = torch.zeros(others.shape).masked_fill_(others, -torch.inf)
-        else:
-            ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
-            self.bounds += ends[:num + 1]
-            self.order = group.argsort(stable=True)[:ends[num]]
+        ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
+        self.bounds = [0, *ends[:num + 1]]
+        self.order = group.argsort(stable=True)[:ends[num]]
 
     @classmethod
     def all_feasible(cls, seen: Tensor) -> PairGroups:
@@ -102,14 +100,6 @@ class PairGroups:
         passed = torch.searchsorted(thresholds.double(), rho.double())  # thresholds below rho
         group = torch.where(passed > 0, passed - 1, num + 1)
         return cls(torch.where(seen, num, group), num)
-
-    def membership(self, device: torch.device) -> Tensor:
-        """1 where a pair is in group j of 0 … J, shape (P, J + 1); made once a device."""
-        if self._membership is None or self._membership.device != device:
-            table = torch.zeros(len(self.group), self.num + 2)
-            table.scatter_(1, self.group[:, None], 1.0)
-            self._membership = table[:, :-1].contiguous().to(device)
-        return self._membership
 
     def to(self, device: torch.device) -> PairGroups:
         """Moves the tensors, in place."""
