@@ -64,7 +64,7 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
         ranking = classifier.ranking(answer, bias)
         return pairs_html(answer, ranking), details_html(answer, ranking, no_prototypes)
 
-    space, start = classifier.inferencer.space, classifier.calibration.seen_bias
+    space, start = classifier.inferencer.space, round(classifier.calibration.seen_bias, 2)
     reach = max(BIAS, abs(start))
     with gr.Blocks(title='mmcluspro demo', analytics_enabled=False,
                    delete_cache=(600, 3600)) as app:
@@ -95,9 +95,9 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
             with gr.Column(min_width=320):
                 result = gr.HTML(message(NO_IMAGE, 'note'), elem_id='answer')
                 bias = gr.Slider(
-                    -reach, reach, start, step=0.05, label='Seen–unseen bias', elem_id='bias',
+                    -reach, reach, start, step=0.01, label='Seen–unseen bias', elem_id='bias',
                     info='Left: favours pairs seen in training. Right: favours unseen pairs.'
-                    + (f' Validation chose {start:.2f}.' if classifier.calibrated else ''))
+                    + (f' Validation chose {start}.' if classifier.calibrated else ''))
                 details = gr.HTML(elem_id='details')
         lists = [mode, attributes, objects, pairs]
         ask = dict(fn=classify, inputs=[image, *lists, bias], outputs=[state, result, details],

@@ -61,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def prepare(args: argparse.Namespace, folder: str) -> Any:
     """The page of a model, with its pictures and uploads in a folder that goes away."""
+    print(f'Loading {args.checkpoint or "the tiny CLIP of the package"} …', flush=True)
     # Read when Gradio is imported.
     os.environ.update(GRADIO_ANALYTICS_ENABLED='False', GRADIO_TEMP_DIR=folder)
     os.environ.setdefault('HF_HUB_DISABLE_TELEMETRY', '1')
@@ -74,7 +75,6 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     from .examples import draw_examples
     from .logic import Classifier
     from .zero_shot import zero_shot_inferencer
-    print(f'Loading {args.checkpoint or "the tiny CLIP of the package"} …', flush=True)
     if args.checkpoint:
         inferencer = CZSLInferencer(args.checkpoint, args.device, args.config)
         title = f'Model: `{os.path.basename(args.checkpoint)}`'

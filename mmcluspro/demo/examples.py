@@ -22,7 +22,7 @@ class Example(NamedTuple):
 
 
 def choose_pairs(space: CompositionSpace, count: int) -> list[int]:
-    """Rows of pairs to draw: seen and unseen in turn, each attribute and object once at most.
+    """Rows of pairs to draw: unseen and seen in turn, each attribute and object once at most.
 
     Args:
         space (CompositionSpace): The model's pairs.
@@ -38,7 +38,7 @@ def choose_pairs(space: CompositionSpace, count: int) -> list[int]:
                 and len(side) < (count + 1) // 2):
             side.append(row)
             used.update(names)
-    return [row for rows in zip(found[True], found[False]) for row in rows][:count]
+    return [row for rows in zip(found[False], found[True]) for row in rows][:count]
 
 
 def draw_examples(space: CompositionSpace, folder: str | Path, count: int = 6) -> list[Example]:

@@ -52,6 +52,14 @@ def overflow(page):
     return page.evaluate('document.documentElement.scrollWidth - innerWidth')
 
 
+def pick_by(page, act):
+    """Picks another example and waits for its numbers."""
+    bars = 'document.querySelector("#answer ol")?.innerHTML'
+    before = page.evaluate(bars)
+    act()
+    page.wait_for_function(f'old => {bars} && {bars} !== old', arg=before)
+
+
 def wait_for_best(page, words):
     playwright.expect(page.locator('.mm-best strong')).to_have_text(re.compile(words))
 
@@ -66,9 +74,7 @@ def test_the_page_classifies_its_first_example_and_asks_nobody_else(page, addres
 
 
 def test_an_example_is_classified_and_a_changed_list_changes_the_answer(page):
-    first = page.inner_html('#answer')
-    page.locator('#examples button').nth(1).click()
-    page.wait_for_function('old => document.querySelector("#answer").innerHTML !== old', arg=first)
+    pick_by(page, page.locator('#examples button').nth(1).click)
     page.click('#lists > button')
     page.fill('#pairs textarea', 'purple teapot')
     page.click('#classify')
@@ -105,6 +111,9 @@ def test_a_text_file_as_image_gets_a_message_and_the_page_goes_on(page, tmp_path
     playwright.expect(page.locator('#answer [role=alert]')).to_contain_text(
         'cannot be read as a picture')
     assert page.inner_text('#details').strip() == ''
+    page.click('#picture button[aria-label="Remove Image"]')
+    page.set_input_files('#picture input[type=file]', note.rename(tmp_path / 'note.txt'))
+    playwright.expect(page.get_by_text('note.txt').first).to_be_visible()
     page.locator('#examples button').first.click()
     page.wait_for_selector('.mm-best')
 
@@ -126,8 +135,6 @@ def test_nothing_is_wider_than_a_phone(page):
 
 
 def test_the_main_flow_works_by_keyboard(page):
-    before = page.inner_html('#answer')
-
     def tab_to(selector):
         for _ in range(30):
             page.keyboard.press('Tab')
@@ -136,8 +143,7 @@ def test_the_main_flow_works_by_keyboard(page):
         raise AssertionError(f'{selector} is not reached by Tab')
 
     tab_to('#examples button:nth-child(2)')
-    page.keyboard.press('Enter')
-    page.wait_for_function('old => document.querySelector("#answer").innerHTML !== old', arg=before)
+    pick_by(page, lambda: page.keyboard.press('Enter'))
     tab_to('#lists > button')
     page.keyboard.press('Enter')
     page.wait_for_selector('#pairs textarea')

@@ -128,9 +128,9 @@ def test_a_model_without_a_bank_has_no_prototypes(zero_shot, examples):
 
 
 @pytest.mark.parametrize('count', [1, 4, 6])
-def test_examples_show_seen_and_unseen_pairs_in_turn(zero_shot, tmp_path, count):
+def test_examples_show_unseen_and_seen_pairs_in_turn(zero_shot, tmp_path, count):
     examples = draw_examples(zero_shot.inferencer.space, tmp_path, count)
-    assert [item.seen for item in examples] == [i % 2 == 0 for i in range(count)]
+    assert [item.seen for item in examples] == [i % 2 == 1 for i in range(count)]
     names = [name for item in examples for name in (item.attribute, item.object)]
     assert len(set(names)) == 2 * count
     assert all(Image.open(item.path).size == (240, 240) for item in examples)
