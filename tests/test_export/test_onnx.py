@@ -48,11 +48,11 @@ def exported(checkpoints, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def pictures(tmp_path_factory):
-    """Files: of the model's size, wide, tall and small."""
+    """Files: of the model's size, wide (the crop begins at 17.5), tall and small."""
     folder = tmp_path_factory.mktemp('pictures')
     generator = np.random.default_rng(0)
     paths = []
-    for width, height in [(48, 48), (131, 77), (50, 90), (31, 20)]:
+    for width, height in [(48, 48), (134, 77), (50, 90), (31, 20)]:
         noise = generator.integers(0, 256, (height // 4 + 1, width // 4 + 1, 3), np.uint8)
         paths.append(folder / f'{width}x{height}.png')
         Image.fromarray(noise).resize((width, height)).save(paths[-1])

@@ -89,6 +89,15 @@ def test_it_cannot_be_resumed(handed_out, tmp_path):
         runner(tmp_path, load_from=str(handed_out), resume=True).train()
 
 
+def test_a_model_with_prototypes_loads_it_strictly_and_keeps_its_own(trained, handed_out):
+    model = load_model(trained)
+    own = model.head.bank('obj').prototypes.clone()
+
+    model.load_state_dict(safe_load(handed_out)['state_dict'])  # torch's, which is strict
+
+    assert torch.equal(model.head.bank('obj').prototypes, own) and own.abs().max() > 0
+
+
 def test_half_of_a_bank_is_no_published_file(trained, tmp_path):
     saved = safe_load(trained)
     del saved['state_dict']['head.banks.attr.prototypes']
