@@ -33,6 +33,8 @@ def cluspro_file(tmp_path_factory):
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(cfg.model)
+    for parameter in model.neck.parameters():  # f_a, f_o and f_c start out equal
+        torch.nn.init.normal_(parameter, std=0.2)
     for branch in ('attr', 'obj'):
         bank = model.head.bank(branch)
         labels = torch.arange(bank.num_classes).repeat_interleave(8)
