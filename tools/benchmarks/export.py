@@ -3,10 +3,11 @@
 A checkpoint is exported in single and half precision and with eight-bit weights; each file scores
 the pairs of the test split through the consumer of the docs (numpy), torch through the model
 itself. Beside them runs the bare image tower, in torch and as a graph of its own: what the adapters
-and the comparison with the texts cost is the ratio to it. All take turns, one thread each, and the
-best CPU time counts, which other load on the machine disturbs less.
+and the comparison with the texts cost is the ratio to it. All take turns, one thread each; speed is
+the median CPU time, and a ratio the median of the ratios within a turn: other load on the machine
+comes and goes, and disturbs neighbours alike.
 
-Usage: python tools/benchmarks/export.py CHECKPOINT [--out FOLDER] [--repeats 5] [--batch 64]
+Usage: python tools/benchmarks/export.py CHECKPOINT [--out FOLDER] [--repeats 40] [--batch 64]
 """
 import argparse
 import importlib.util
@@ -106,15 +107,19 @@ def measure(model: Any, folder: Path, args: argparse.Namespace, space: Any, imag
             result[name].update(auc=numbers['auc'], hm=numbers['hm'])
         if name in files:
             result[name]['bytes'] = (folder / f'{files[name]}.onnx').stat().st_size
-    best = dict.fromkeys(ways, float('inf'))
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(args.repeats):
         for name, way in ways.items():
             begin = time.process_time()
-            for chunk in chunks[:4]:
+            for chunk in chunks[:2]:
                 way(chunk)
-            best[name] = min(best[name], time.process_time() - begin)
-    for name, seconds in best.items():
-        result[name]['images_per_second'] = sum(map(len, chunks[:4])) / seconds
+            times[name].append(time.process_time() - begin)
+    for name, seconds in times.items():
+        tower = times[f'{name.split(",")[0].split()[0]}, bare image tower']
+        result[name].update(
+            images_per_second=sum(map(len, chunks[:2])) / float(np.median(seconds)),
+            over_torch=float(np.median(np.divide(seconds, times['torch']))),
+            over_tower=float(np.median(np.divide(seconds, tower))))
     return result
 
 
@@ -122,21 +127,19 @@ def show(result: dict[str, dict[str, float]]) -> None:
     """Prints a Markdown table."""
     print('| | AUC | HM | file, MB | images/s | time over torch | time over its bare tower |')
     print('|---|---|---|---|---|---|---|')
-    speed = {name: numbers['images_per_second'] for name, numbers in result.items()}
     for name, numbers in result.items():
-        tower = speed[f'{name.split(",")[0].split()[0]}, bare image tower']
         print(f'| {name} |', ' | '.join([
             *(f'{numbers[key]:.2f}' if key in numbers else '–' for key in ('auc', 'hm')),
             f'{numbers["bytes"] / 1e6:.2f}' if 'bytes' in numbers else '–',
-            f'{speed[name]:.0f}', f'{speed["torch"] / speed[name]:.2f}',
-            f'{tower / speed[name]:.2f}']), '|')
+            f'{numbers["images_per_second"]:.0f}', f'{numbers["over_torch"]:.2f}',
+            f'{numbers["over_tower"]:.2f}']), '|')
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or '').split('\n')[0])
     parser.add_argument('checkpoint')
     parser.add_argument('--out', help='folder for the exported files (default: a temporary one)')
-    parser.add_argument('--repeats', type=int, default=5)
+    parser.add_argument('--repeats', type=int, default=40)
     parser.add_argument('--batch', type=int, default=64)
     args = parser.parse_args()
     torch.set_num_threads(1)
