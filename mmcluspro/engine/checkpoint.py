@@ -107,7 +107,7 @@ def safe_load(file: Any, map_location: MapLocation = 'cpu', name: str | None = N
         if culprit:
             raise ValueError(_refusal(name, culprit[1])) from None
         raise ValueError(_unreadable(name, error)) from error
-    except (RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # bytes that are no pickle raise almost anything
         raise ValueError(_unreadable(name, error)) from error
 
 
@@ -117,7 +117,10 @@ def _torch_version() -> tuple[int, int]:
 
 
 def _unreadable(name: str, error: BaseException) -> str:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    reason = (str(error).splitlines() or [''])[0]
+    # Of the others the text is a number or a letter, and torch's advice is to run the file.
+    if not isinstance(error, (RuntimeError, OSError)) or 'weights_only' in reason:
+        reason = type(error).__name__
     return (f'{name} cannot be read as a checkpoint ({reason}). It is damaged, or not a file that '
             'torch.save wrote: copy it again, or give another one.')
 

@@ -87,11 +87,14 @@ def test_getattr_is_no_way_out(tmp_path, any_torch):
         safe_load(tmp_path / 'a.pth')
 
 
-@pytest.mark.parametrize('content', [b'', b'not a checkpoint', pickle.dumps({'a': 1})[:-3]])
+@pytest.mark.parametrize('content', [
+    b'', b'not a checkpoint', b'junk\n', b'<html>404</html>', bytes(range(256)),
+    pickle.dumps({'a': 1})[:-3]])
 def test_a_damaged_file_is_named(tmp_path, any_torch, content):
     (tmp_path / 'bad.pth').write_bytes(content)
-    with pytest.raises(ValueError, match=r'bad\.pth cannot be read as a checkpoint'):
+    with pytest.raises(ValueError, match=r'bad\.pth cannot be read as a checkpoint') as caught:
         safe_load(tmp_path / 'bad.pth')
+    assert 'weights_only=False' not in str(caught.value)
 
 
 def test_a_truncated_file_is_named(tmp_path, any_torch):
