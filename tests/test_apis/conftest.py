@@ -37,14 +37,6 @@ def write_checkpoint(path, name='baseline_shapes.py', calibration=CALIBRATION, t
     return path, model.eval()
 
 
-@pytest.fixture(scope='session', autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope='session')
 def write():
     """Writes a checkpoint; returns its path and the model."""

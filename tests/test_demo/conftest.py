@@ -13,14 +13,6 @@ from mmcluspro.engine.launch import find_config
 from mmcluspro.registry import MODELS
 
 
-@pytest.fixture(scope='session', autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope='session')
 def zero_shot():
     return Classifier(zero_shot_inferencer('cpu'))

@@ -54,14 +54,6 @@ def write_checkpoint(path, kind='lora', **options):
     return path
 
 
-@pytest.fixture(autouse=True, scope='session')
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope='session')
 def checkpoints(tmp_path_factory):
     """Checkpoint of a kind, written when it is first asked for."""
