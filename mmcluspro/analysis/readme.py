@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .records import Store
-from .report import HEADS, plus_minus, signed
+from .report import HEADS, plus_minus, signed, state
 from .summary import Summary, row_runs, summarise
 from .tables import DATASETS, METRICS, WORLDS, Table
 
@@ -57,6 +57,32 @@ def overview(table: Table, summaries: Sequence[Summary]) -> str:
     return '\n'.join(lines)
 
 
+def results(table: Table, summaries: Sequence[Summary]) -> str:
+    """What we measured on Shapes, both worlds in a row.
+
+    Args:
+        table (Table): The table.
+        summaries (Sequence[Summary]): Its rows on Shapes.
+
+    Returns:
+        str: Markdown.
+    """
+    columns = [*((metric, 'closed') for metric in METRICS), ('hm', 'open'), ('auc', 'open')]
+    head = ['method', 'runs', *(HEADS[metric] if world == 'closed' else f'open-world {HEADS[metric]}'
+                                for metric, world in columns),
+            f'AUC − {table.reference}, paired']
+    lines = ['| ' + ' | '.join(head) + ' |', '|---' * len(head) + '|']
+    for summary in summaries:
+        if summary.run is None:
+            continue
+        gap = summary.difference.get(f'{WORLDS[table.world]}/auc')
+        cells = [summary.row.name, state(summary, list(summary.records) or [0]),
+                 *(plus_minus(summary.number(metric, world)) for metric, world in columns),
+                 'reference' if summary.is_reference else signed(gap)]
+        lines.append('| ' + ' | '.join(cells) + ' |')
+    return '\n'.join(lines)
+
+
 def page_blocks(tables: Iterable[Table], store: Store, configs: Path) -> dict[str, str]:
     """:func:`overview` of tables, with all seeds that have records.
 
@@ -66,14 +92,18 @@ def page_blocks(tables: Iterable[Table], store: Store, configs: Path) -> dict[st
         configs (Path): Folder of the configs.
 
     Returns:
-        dict[str, str]: Markdown by the key of the table.
+        dict[str, str]: Markdown by the key of the table; ``results`` is Table 1
+        in short, both worlds.
     """
     seeds = sorted({seed for _, _, seed in store.records}) or [0]
     blocks = {}
     for table in tables:
         runs = (row_runs(table.pick(None), 'shapes', configs, seeds)
                 if 'shapes' in table.datasets else {})
-        blocks[table.key] = overview(table, summarise(table, runs, store) if runs else [])
+        summaries = summarise(table, runs, store) if runs else []
+        blocks[table.key] = overview(table, summaries)
+        if table.key == 'table1':
+            blocks['results'] = results(table, summaries)
     return blocks
 
 

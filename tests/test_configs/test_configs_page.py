@@ -1,4 +1,4 @@
-"""configs/README.md: its tables are those of the records, its commands exist."""
+"""configs/README.md and README.md: tables are those of the records, commands exist."""
 import re
 import shlex
 from pathlib import Path
@@ -13,14 +13,15 @@ PAGE = ROOT / 'configs' / 'README.md'
 TABLES = load_tables(ROOT / 'tools' / 'analysis_tools' / 'paper_tables.yml')
 
 
-@pytest.mark.parametrize('key', TABLES)
-def test_a_table_is_that_of_the_records(key):
+@pytest.mark.parametrize('page, table, name', [
+    *((PAGE, key, key) for key in TABLES), (ROOT / 'README.md', 'table1', 'results')])
+def test_a_table_is_that_of_the_records(page, table, name):
     store = Store(ROOT / 'docs' / 'results' / 'runs')
-    expected = page_blocks([TABLES[key]], store, ROOT / 'configs')[key]
-    block = re.search(rf'<!-- {key} -->\n(.*?)\n<!-- /{key} -->', PAGE.read_text(), re.DOTALL)
+    expected = page_blocks([TABLES[table]], store, ROOT / 'configs')[name]
+    block = re.search(rf'<!-- {name} -->\n(.*?)\n<!-- /{name} -->', page.read_text(), re.DOTALL)
     assert block and block[1] == expected, (
         'run tools/analysis_tools/reproduce.py table1 --collect-only --out docs/results --readme '
-        'configs/README.md')
+        'README.md configs/README.md')
 
 
 def test_files_in_the_first_table_exist():

@@ -69,8 +69,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--no-tables', action='store_true', help='only run')
     parser.add_argument('--metafile', metavar='FILE',
                         help='also put the means into this model index (configs/metafile.yml)')
-    parser.add_argument('--readme', metavar='FILE',
-                        help='also renew all tables on this page (configs/README.md)')
+    parser.add_argument('--readme', nargs='+', default=[], metavar='FILE',
+                        help='also renew all tables on these pages (README.md configs/README.md)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
     args = parser.parse_args()
     for name in ('seeds', 'jobs'):
@@ -192,7 +192,8 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
               + (', .png, .svg' if path.with_suffix('.png').exists() else ''))
     if args.readme:
         blocks = page_blocks(load_tables(PAPER).values(), store, CONFIGS)
-        print(f'{args.readme}: {", ".join(fill_page(args.readme, blocks)) or "no tables"}.')
+        for page in args.readme:
+            print(f'{page}: {", ".join(fill_page(page, blocks)) or "no tables"}.')
     if args.metafile:
         filled = fill_metafile(args.metafile, store, TOOLS.parent)
         print(f'{args.metafile}: results of {", ".join(filled) or "no model"}.')
