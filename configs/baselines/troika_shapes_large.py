@@ -5,10 +5,11 @@ _base_ = [
     '../_base_/schedules/shapes.py',
     '../_base_/default_runtime.py',
 ]
+# Without dropout, like the three-path baseline on Shapes.
 model = dict(
     space=_base_.space,
     backbone=dict(
         out_tokens=True,
-        peft=dict(_delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.1)),
-    neck=dict(stages=1, norm='BN', dropout=0.5, residual=False),
+        peft=dict(_delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.0)),
+    neck=dict(stages=1, norm='BN', dropout=0.0, residual=False),
     head=dict(type='mmcluspro.TroikaHead', in_channels=64, fusion='logits'))
