@@ -5,7 +5,7 @@ _base_ = [
     '../_base_/schedules/shapes.py',
     '../_base_/default_runtime.py',
 ]
-# Without dropout, like the three-path baseline on Shapes.
+# Without dropout: chosen on validation, see docs/baselines.md.
 model = dict(
     space=_base_.space,
     backbone=dict(
