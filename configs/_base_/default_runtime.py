@@ -5,8 +5,9 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=50),
     param_scheduler=dict(type='ParamSchedulerHook'),
+    # Two: the older one is whole while the newer one is written.
     checkpoint=dict(
-        type='CheckpointHook', interval=1, max_keep_ckpts=1, save_best='czsl/auc',
+        type='CheckpointHook', interval=1, max_keep_ckpts=2, save_best='czsl/auc',
         rule='greater'),
     sampler_seed=dict(type='DistSamplerSeedHook'))
 custom_hooks = [

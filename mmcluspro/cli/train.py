@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mmengine.dist import barrier
 
+from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
 
 EXAMPLES = """examples:
@@ -45,8 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
         cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
     if args.resume is not None:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
+        start = find_resumable(cfg.work_dir) if args.resume == 'auto' else args.resume
+        cfg.resume, cfg.load_from = start is not None, str(start) if start else cfg.load_from
+        if start is None:
+            print(f'There is no checkpoint in {cfg.work_dir} to go on from: training starts anew.')
     if args.auto_scale_lr:
         if cfg.get('auto_scale_lr') is None:
             raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the '

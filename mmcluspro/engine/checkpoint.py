@@ -12,6 +12,7 @@ import codecs
 import io
 import pickle
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,30 @@ def load_from_local(filename: str, map_location: MapLocation = None) -> Any:
         there = f' There: {", ".join(beside)}.' if beside else ''
         raise FileNotFoundError(f'The checkpoint {filename} does not exist.{there}')
     return safe_load(str(path), map_location)
+
+
+def find_resumable(work_dir: str | Path) -> Path | None:
+    """The newest checkpoint of a run that can be read.
+
+    A process that is killed while it writes leaves half a file, also where it writes a file again.
+
+    Args:
+        work_dir (str | Path): Folder of the run.
+
+    Returns:
+        Path | None: None where a run can only start anew.
+    """
+    numbered = [(int(found[1]), path) for path in Path(work_dir).glob('*.pth')
+                if (found := re.fullmatch(r'(?:epoch|iter)_(\d+)\.pth', path.name))]
+    for _, path in sorted(numbered, reverse=True):
+        try:
+            safe_load(path)
+        except ValueError as error:
+            # There is no logger yet: it is the runner's.
+            print(f'warning: {error} Looking for an earlier one.', file=sys.stderr)
+        else:
+            return path
+    return None
 
 
 def load_from_http(filename: str, map_location: MapLocation = None, model_dir: str | None = None,

@@ -48,10 +48,8 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         Config: What the runner is built from.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    # For configs elsewhere: _base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'.
-    os.environ.setdefault('MMCLUSPRO_CONFIGS', str(CARRIED))
     path = find_config(args.config)
-    cfg = Config.fromfile(path)
+    cfg = read_config(path)
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or f'./work_dirs/{path.stem}'
     for phase in phases:
@@ -84,12 +82,21 @@ def find_config(name: str) -> Path:
         + (', '.join(sorted(item.name for item in CARRIED.glob('*.py'))) or 'none installed') + '.')
 
 
+def read_config(name: str | Path) -> Config:
+    """Reads a config by path or name.
+
+    Configs elsewhere name ours as ``_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'``.
+    """
+    os.environ.setdefault('MMCLUSPRO_CONFIGS', str(CARRIED))
+    return Config.fromfile(find_config(str(name)))
+
+
 def build_runner(cfg: Config) -> Runner:
     """Starts the process group if the launcher asks for one, then the runner."""
     start_cpu_process_group(cfg)
-    if 'runner_type' in cfg:
-        return RUNNERS.build(cfg)
-    return Runner.from_cfg(deepcopy(cfg))
+    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(deepcopy(cfg))
+    runner.register_hook(dict(type='mmcluspro.ResumeHook'))
+    return runner
 
 
 def start_cpu_process_group(cfg: Config) -> None:

@@ -11,7 +11,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 import mmcluspro  # noqa: F401  (registers the loaders)
 from mmcluspro.engine import checkpoint as checkpoint_module
-from mmcluspro.engine.checkpoint import safe_load
+from mmcluspro.engine.checkpoint import find_resumable, safe_load
 
 
 class RunsCode:
@@ -120,3 +120,20 @@ def test_addresses_are_read_safely_too(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match='refused'):
         CheckpointLoader.load_checkpoint('http://localhost/served.pth', map_location='cpu')
     assert not (tmp_path / 'ran').exists()
+
+
+def test_the_newest_checkpoint_that_can_be_read_is_resumed(tmp_path, capsys):
+    assert find_resumable(tmp_path) is None and find_resumable(tmp_path / 'nowhere') is None
+    for epoch in (2, 9, 10):
+        torch.save({'epoch': epoch}, tmp_path / f'epoch_{epoch}.pth')
+    torch.save({}, tmp_path / 'best_czsl_auc_epoch_11.pth')  # has no optimiser to go on with
+    assert find_resumable(tmp_path).name == 'epoch_10.pth'
+
+    whole = (tmp_path / 'epoch_10.pth').read_bytes()
+    (tmp_path / 'epoch_10.pth').write_bytes(whole[:len(whole) // 2])
+    assert find_resumable(tmp_path).name == 'epoch_9.pth'
+    assert 'epoch_10.pth cannot be read' in capsys.readouterr().err
+
+    for path in tmp_path.glob('epoch_*'):
+        path.write_bytes(b'')
+    assert find_resumable(tmp_path) is None

@@ -1,5 +1,6 @@
 """Training, testing and resuming through the configs and hooks that users have."""
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,12 +13,15 @@ pytestmark = pytest.mark.slow
 
 
 class Interrupt(Hook):
-    """Ends the process after the first epoch's checkpoint is written."""
+    """Ends the process in a validation: its epoch's checkpoint is written, its numbers are not."""
 
     priority = 'LOWEST'
 
-    def after_train_epoch(self, runner):
-        if runner.epoch == 0:
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def before_val_epoch(self, runner):
+        if runner.epoch == self.epoch:
             raise KeyboardInterrupt
 
 
@@ -38,9 +42,10 @@ def trained(run, name, whole):
     return runner
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(run, name, trained, tmp_path):
+@pytest.mark.parametrize('epoch', [1, 2])
+def test_a_resumed_run_equals_an_uninterrupted_one(run, name, trained, tmp_path, epoch):
     broken = run(tmp_path / 'broken', name)
-    broken.register_hook(Interrupt())
+    broken.register_hook(Interrupt(epoch))
     with pytest.raises(KeyboardInterrupt):
         broken.train()
     torch.manual_seed(123)
@@ -52,6 +57,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(run, name, trained, tmp_path)
     assert expected.keys() == resumed.keys()
     for key in expected:
         assert expected[key].equal(resumed[key]), key
+    for what in ('best_score', 'best_ckpt'):
+        ours, theirs = (Path(str(runner.message_hub.get_info(what))).name
+                        for runner in (again, trained))
+        assert ours == theirs
     assert trained.val() == again.val()
 
 

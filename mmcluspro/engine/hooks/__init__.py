@@ -2,5 +2,7 @@
 from .composition_hook import CompositionHook, needs_calibration
 from .epoch_seed_hook import EpochSeedHook
 from .prototype_hook import PrototypeHook
+from .resume_hook import ResumeHook
 
-__all__ = ['CompositionHook', 'EpochSeedHook', 'PrototypeHook', 'needs_calibration']
+__all__ = [
+    'CompositionHook', 'EpochSeedHook', 'PrototypeHook', 'ResumeHook', 'needs_calibration']

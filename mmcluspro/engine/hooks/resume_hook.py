@@ -1,0 +1,37 @@
+"""Catches up on a validation that an interruption cut short."""
+from mmengine.hooks import Hook
+from mmengine.runner import EpochBasedTrainLoop, Runner
+
+from mmcluspro.registry import HOOKS
+
+from .composition_hook import CompositionHook
+
+
+@HOOKS.register_module()
+class ResumeHook(Hook):
+    """Validates a resumed checkpoint first, if its validation was due and is not in it.
+
+    mmengine saves an epoch before it validates it and, on resuming, goes on with the next one: an
+    epoch that was interrupted in between could never be chosen as the best.
+    """
+
+    # After CheckpointHook, which has to know its folder to keep the best.
+    priority = 'LOWEST'
+
+    def before_train(self, runner: Runner) -> None:
+        """Runs the missing validation."""
+        validated = any(hook.calibration for hook in runner.hooks
+                        if isinstance(hook, CompositionHook))
+        if runner._resume and runner.val_loop is not None and not validated and _due(runner):
+            runner.logger.info('The checkpoint was written before its validation: validating now')
+            runner.val_loop.run()
+
+
+def _due(runner: Runner) -> bool:
+    """Whether training validates at this point."""
+    loop = runner.train_loop
+    by_epoch = isinstance(loop, EpochBasedTrainLoop)
+    position = runner.epoch if by_epoch else runner.iter
+    end = runner.max_epochs if by_epoch else runner.max_iters
+    return position > 0 and position >= loop.val_begin and (
+        position % loop.val_interval == 0 or position == end)
