@@ -13,7 +13,7 @@ from mmengine.registry import DefaultScope
 
 from mmcluspro.datasets.feature_writer import DTYPES, start_folder, write_phase
 from mmcluspro.datasets.splits import PHASES
-from mmcluspro.engine.launch import find_config, run_command
+from mmcluspro.engine.launch import read_config, run_command
 from mmcluspro.models.backbones import frozen_encoder
 from mmcluspro.registry import DATASETS, MODELS
 
@@ -54,7 +54,7 @@ def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
 
 def main() -> None:
     args = parse_args()
-    cfg = Config.fromfile(find_config(args.config))
+    cfg = read_config(args.config)
     if args.cfg_options is not None:
         cfg.merge_from_dict(args.cfg_options)
     missing = [phase for phase in {*args.phases, 'test'} if not cfg.get(f'{phase}_dataloader')]

@@ -1,13 +1,15 @@
 """Runs on this machine: several at a time, resumed, with time left; nothing finished is lost."""
 import json
 import os
-import re
 import shlex
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,8 +17,7 @@ from typing import IO, Any
 from mmcluspro.version import __version__
 
 from .records import Run, Store
-
-ETA = re.compile(r'eta: (?:(\d+) days?, )?(\d+):(\d\d):(\d\d)')
+from .work_folder import Note, failure, open_log, time_left, validation_fields
 
 
 def command(run: Run, tools: Path, work_dir: Path) -> list[str]:
@@ -42,39 +43,6 @@ def commit_of(folder: Path) -> str:
     return commit + ('+' if git('status', '--porcelain', '--', ':/mmcluspro', ':/configs') else '')
 
 
-def validations(work_dir: Path) -> list[dict[str, float]]:
-    """Metrics of each validation, by ``step``; of a resumed epoch the last ones."""
-    entries = {}
-    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in path.read_text(encoding='utf-8').splitlines():
-            entry = json.loads(line)
-            if 'czsl/auc' in entry:
-                entries[entry.get('step', 0)] = {
-                    key: value for key, value in entry.items()
-                    if key.startswith('czsl') or key == 'step'}
-    return [entries[step] for step in sorted(entries)]
-
-
-def validation_fields(work_dir: Path) -> dict[str, Any]:
-    """What a record keeps of validation: the best epoch, and the closed-world AUC of all."""
-    entries = validations(work_dir)
-    if not entries:
-        return dict(val_metrics={}, val_auc=[])
-    return dict(val_metrics=max(entries, key=lambda entry: entry['czsl/auc']),
-                val_auc=[round(entry['czsl/auc'], 3) for entry in entries])
-
-
-def time_left(log: Path) -> float | None:
-    """Seconds that mmengine's log gives a training, from its last 8 kB."""
-    with open(log, 'rb') as file:
-        file.seek(max(0, log.stat().st_size - 8192))
-        found = ETA.findall(file.read().decode(errors='replace'))
-    if not found:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found[-1])
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
 def clock(seconds: float) -> str:
     """For example '1 h 05 min', '12 min' or '40 s'."""
     if seconds < 100:
@@ -83,11 +51,39 @@ def clock(seconds: float) -> str:
     return f'{minutes // 60} h {minutes % 60:02d} min' if minutes >= 60 else f'{minutes} min'
 
 
-def why(log: Path) -> str:
-    """The message of a failed run: its last line that says so, or its last line."""
-    lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
-    said = [line for line in lines if re.match(r'(error:|\w*(Error|Exception):)', line)]
-    return (said or lines or ['it printed nothing'])[-1].strip()
+def devices(slot: int, gpus: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """``CUDA_VISIBLE_DEVICES`` of the run in a slot: one of those that may be used.
+
+    Args:
+        slot (int): Runs at a time are numbered from 0.
+        gpus (int): How many this process sees.
+        environment (Mapping): May name them already.
+
+    Returns:
+        dict[str, str]: Empty where there is nothing to share.
+    """
+    if gpus < 2:
+        return {}
+    named = environment.get('CUDA_VISIBLE_DEVICES')
+    allowed = named.split(',')[:gpus] if named else [str(number) for number in range(gpus)]
+    return dict(CUDA_VISIBLE_DEVICES=allowed[slot % len(allowed)].strip())
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ends like after Ctrl-C, with nothing left running, also when asked to by another process."""
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, interrupt)
+              for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -138,33 +134,46 @@ class LocalJobs:
         waiting = deque(runs)
         self.total = len(runs)
         spoken = time.time()
-        try:
-            while waiting or self.active:
-                while waiting and len(self.active) < self.jobs:
-                    self._start(waiting.popleft())
-                time.sleep(0.1)
-                for job in [job for job in self.active if job.process.poll() is not None]:
-                    self.active.remove(job)
-                    self._finish(job, len(waiting))
-                if self.active and time.time() - spoken > self.interval:
-                    spoken = time.time()
-                    self.say(f'  at work: {", ".join(job.run.name for job in self.active)}; '
-                             + self._left(len(waiting)))
-        finally:
-            self._stop()
+        with interruptible():
+            try:
+                while waiting or self.active:
+                    while waiting and len(self.active) < self.jobs:
+                        run = waiting.popleft()
+                        with self._guarded(run, len(waiting)):
+                            self._start(run)
+                    time.sleep(0.1)
+                    for job in [job for job in self.active if job.process.poll() is not None]:
+                        self.active.remove(job)
+                        with self._guarded(job.run, len(waiting)):
+                            self._finish(job, len(waiting))
+                    if self.active and time.time() - spoken > self.interval:
+                        spoken = time.time()
+                        self.say(f'  at work: {", ".join(job.run.name for job in self.active)}; '
+                                 + self._left(len(waiting)))
+            finally:
+                self._stop()
         return self.failed
+
+    @contextmanager
+    def _guarded(self, run: Run, waiting: int) -> Iterator[None]:
+        """What goes wrong with a run is told of that run; the others go on."""
+        try:
+            yield
+        except (OSError, ValueError, KeyError) as error:
+            self.failed[run.name] = str(error)
+            done = self.total - waiting - len(self.active)
+            self.say(f'[{done}/{self.total}] FAILED {run.name}: {error}')
 
     def _start(self, run: Run) -> None:
         work_dir = self.work / run.name
         self._set_aside(run, work_dir)
         work_dir.mkdir(parents=True, exist_ok=True)
         slot = min(set(range(self.jobs)) - {job.slot for job in self.active})
-        env = dict(os.environ)
+        env = {**os.environ, **devices(slot, self.gpus, os.environ)}
         env.setdefault('OMP_NUM_THREADS', str(max(1, (os.cpu_count() or 1) // self.jobs)))
-        if self.gpus > 1:
-            env.setdefault('CUDA_VISIBLE_DEVICES', str(slot % self.gpus))
         words = command(run, self.tools, work_dir)
-        log = open(work_dir / 'output.log', 'a', encoding='utf-8')  # noqa: SIM115
+        log = open_log(work_dir)
+        Note(work_dir).begin(run.fingerprint, self.commit)
         log.write(f'$ {shlex.join(words)}\n')
         log.flush()
         process = subprocess.Popen(words, stdout=log, stderr=log, env=env)
@@ -172,47 +181,35 @@ class LocalJobs:
 
     def _set_aside(self, run: Run, work_dir: Path) -> None:
         """A broken run of another config must not be resumed with this one."""
-        note = work_dir / 'run.json'
-        if note.exists() and json.loads(note.read_text())['fingerprint'] != run.fingerprint:
-            old = work_dir.with_name(f'{work_dir.name}.{int(note.stat().st_mtime)}')
+        note = Note(work_dir)
+        if note.path.exists() and note.content.get('fingerprint') != run.fingerprint:
+            open_log(work_dir).close()
+            old = work_dir.with_name(f'{work_dir.name}.{int(note.path.stat().st_mtime)}')
             work_dir.rename(old)
             self.say(f'  {run.name}: an unfinished run of another config is kept as {old}')
-        if not note.exists():
-            work_dir.mkdir(parents=True, exist_ok=True)
-            note.write_text(json.dumps(dict(seconds=0, fingerprint=run.fingerprint)))
 
     def _finish(self, job: Active, waiting: int) -> None:
         job.log.close()
-        seconds = self._account(job)
-        metrics = job.work_dir / 'test_metrics.json'
+        note = Note(job.work_dir)
+        seconds = note.end(time.time() - job.start)
+        log = job.work_dir / 'output.log'
+        if job.process.returncode != 0 or not (job.work_dir / 'test_metrics.json').exists():
+            raise ValueError(f'{failure(log, job.process.returncode)} (log: {log})')
         done = self.total - waiting - len(self.active)
-        if job.process.returncode != 0 or not metrics.exists():
-            message = f'{why(job.work_dir / "output.log")} (log: {job.work_dir / "output.log"})'
-            self.failed[job.run.name] = message
-            self.say(f'[{done}/{self.total}] FAILED {job.run.name}: {message}')
-            return
         self.durations.append(seconds)
-        record = self.record(job.run, job.work_dir, seconds)
+        record = self.record(job.run, job.work_dir, note)
         auc = [f'{record["metrics"][key]:.2f} {world}' for key, world in (
             ('czsl/auc', 'closed'), ('czsl_open/auc', 'open')) if key in record['metrics']]
         self.say(f'[{done}/{self.total}] {job.run.name}: AUC {", ".join(auc)}, in {clock(seconds)}'
                  + (f'; {self._left(waiting)}' if waiting or self.active else ''))
 
-    def record(self, run: Run, work_dir: Path, seconds: float) -> dict[str, Any]:
+    def record(self, run: Run, work_dir: Path, note: Note) -> dict[str, Any]:
         """Saves what a finished run measured."""
         self.store.save(
-            run, commit=self.commit, seconds=round(seconds),
+            run, commit=', '.join(note.content['commits']), seconds=round(note.content['seconds']),
             metrics=json.loads((work_dir / 'test_metrics.json').read_text()),
             **validation_fields(work_dir))
         return self.store.records[run.key]
-
-    def _account(self, job: Active) -> float:
-        """Seconds of a run, with those of its broken attempts."""
-        note = job.work_dir / 'run.json'
-        content = json.loads(note.read_text())
-        content['seconds'] += time.time() - job.start
-        note.write_text(json.dumps(content))
-        return content['seconds']
 
     def _left(self, waiting: int) -> str:
         """Time left, from the logs of the runs at work and the durations of finished ones."""
@@ -239,5 +236,5 @@ class LocalJobs:
                 job.process.kill()
                 job.process.wait()
             job.log.close()
-            self._account(job)
+            Note(job.work_dir).end(time.time() - job.start)
         self.active = []

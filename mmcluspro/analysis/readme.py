@@ -68,9 +68,9 @@ def results(table: Table, summaries: Sequence[Summary]) -> str:
         str: Markdown.
     """
     columns = [*((metric, 'closed') for metric in METRICS), ('hm', 'open'), ('auc', 'open')]
-    head = ['method', 'runs', *(HEADS[metric] if world == 'closed' else f'open-world {HEADS[metric]}'
-                                for metric, world in columns),
-            f'AUC − {table.reference}, paired']
+    names = [('' if world == 'closed' else 'open-world ') + HEADS[metric]
+             for metric, world in columns]
+    head = ['method', 'runs', *names, f'AUC − {table.reference}, paired']
     lines = ['| ' + ' | '.join(head) + ' |', '|---' * len(head) + '|']
     for summary in summaries:
         if summary.run is None:

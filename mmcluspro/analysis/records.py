@@ -4,13 +4,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config, DictAction
+
+from mmcluspro.datasets.features import FACTS
+from mmcluspro.engine.launch import read_config
 
 SHIPPED_WEIGHTS = Path(__file__).resolve().parents[1] / 'models' / 'weights'
 # These say where and how verbosely a run works, not what comes out of it.
@@ -45,14 +49,15 @@ def resolve(config: str | Path, options: Sequence[str] = ()) -> tuple[Config, tu
     """
     if not Path(config).is_file():
         raise FileNotFoundError(f'The config {config} does not exist.')
-    plain = Config.fromfile(config)
+    plain = read_config(config)
     before = plain.to_dict()
     kept = []
-    for option in options:
+    # Of two values for a field the later one counts.
+    for option in {option.partition('=')[0]: option for option in options}.values():
         section, _, rest = option.partition('=')[0].partition('.')
         if rest and section in before and before[section] is None:
             continue
-        changed = Config.fromfile(config)
+        changed = read_config(config)
         changed.merge_from_dict(parse_options([option]))
         if changed.to_dict() != before:
             kept.append(option)
@@ -70,20 +75,44 @@ def fingerprint(cfg: Config) -> dict[str, str]:
         dict[str, str]: Eight hex digits by section.
     """
     content = {key: value for key, value in cfg.to_dict().items() if key not in IRRELEVANT}
-    hooks = dict(content.get('default_hooks') or {})
+    hooks = deepcopy(content.get('default_hooks') or {})
     hooks.pop('logger', None)
+    hooks.get('checkpoint', {}).pop('max_keep_ckpts', None)
     content['default_hooks'] = hooks
     found = {key: _digest(json.dumps(value, sort_keys=True, default=str).encode())
              for key, value in content.items()}
-    name = content.get('model', {}).get('backbone', {}).get('pretrained')
-    for path in (Path(str(name)), SHIPPED_WEIGHTS / f'{name}.pt'):
-        if path.is_file():
-            found['weights'] = _digest(path.read_bytes())
+    files = sorted({_file_digest(path, path.stat().st_mtime_ns)
+                    for name in _texts(content.get('model')) if (path := _file_of(name))})
+    if files:
+        found['weights'] = files[0] if len(files) == 1 else _digest(''.join(files).encode())
     return dict(sorted(found.items()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested containers."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _file_of(name: str) -> Path | None:
+    """The file that a field of the model names: weights, word vectors, stored features."""
+    for path in (Path(name), SHIPPED_WEIGHTS / f'{name}.pt', Path(name) / FACTS):
+        if path.is_file():
+            return path
+    return None
 
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:8]
+
+
+@lru_cache
+def _file_digest(path: Path, changed: int) -> str:
+    """Digest of a file, once for all rows and seeds; ``changed`` is its time stamp."""
+    return _digest(path.read_bytes())
 
 
 @dataclass(frozen=True)
@@ -118,14 +147,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """str: File name of the record, for example ``cluspro_shapes-bank.momentum=0.5_seed1``."""
-        parts = [self.config.stem]
-        for option in self.options:
-            key, _, value = option.partition('=')
-            if not key.endswith('_delete_'):
-                short = '.'.join(key.split('.')[-2:])
-                parts.append(f'{short}={value.removeprefix("mmcluspro.")}')
-        return re.sub(r'[^\w.=-]', '', '-'.join(parts)) + f'_seed{self.seed}'
+        """str: Of the record, for example ``cluspro_shapes-head.bank.momentum=0.5_seed1``."""
+        shown = [option.removeprefix('model.').replace('=mmcluspro.', '=')
+                 for option in self.options if '._delete_=' not in option]
+        full = '-'.join([self.config.stem, *shown])
+        name = re.sub(r'[^\w.=-]', '', full)
+        # What a file name cannot hold must not make two runs one.
+        mark = '' if name == full else f'-{_digest(full.encode())[:4]}'
+        return f'{name}{mark}_seed{self.seed}'
 
     @property
     def key(self) -> tuple[str, frozenset[str], int]:
@@ -157,7 +186,7 @@ class Store:
             record = json.loads(path.read_text(encoding='utf-8'))
             key = Path(record['config']).name, frozenset(record['options']), record['seed']
             record['metrics']['czsl/auc']
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f'{path} is not the record of a run ({type(error).__name__}: {error}). Delete it '
                 'to run again, or keep other files elsewhere.') from error

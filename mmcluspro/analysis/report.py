@@ -153,7 +153,6 @@ def write_report(table: Table, summaries: Sequence[Summary], dataset: str, seeds
     Returns:
         Path: The Markdown file.
     """
-    from .plot import plot_table
     stem = Path(folder) / f'{table.key}_{dataset}'
     stem.parent.mkdir(parents=True, exist_ok=True)
     texts = dict(md=markdown(table, summaries, dataset, seeds),
@@ -162,5 +161,6 @@ def write_report(table: Table, summaries: Sequence[Summary], dataset: str, seeds
     for ending, text in texts.items():
         stem.with_suffix(f'.{ending}').write_text(text, encoding='utf-8')
     if any(summary.records for summary in summaries):
+        from .plot import plot_table
         plot_table(table, summaries, dataset, [stem.with_suffix('.png'), stem.with_suffix('.svg')])
     return stem.with_suffix('.md')

@@ -60,8 +60,15 @@ class SlurmJobs:
         failed = {}
         for run, worker in runs:
             note = self.store.folder / f'{run.name}.job'
-            if note.exists() and (state := queue_state(note.read_text().strip())):
-                self.say(f'{run.name}: job {note.read_text().strip()} is {state}')
+            number = note.read_text().strip() if note.exists() else ''
+            try:
+                state = queue_state(number) if number else ''
+            except ValueError as error:
+                failed[run.name] = str(error)
+                self.say(f'FAILED {run.name}: {error}')
+                continue
+            if state:
+                self.say(f'{run.name}: job {number} is {state}')
                 continue
             log = self.work / run.name / 'slurm.log'
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -85,4 +92,7 @@ def queue_state(number: str) -> str:
         return ''
     done = subprocess.run(['squeue', '-h', '-j', number, '-o', '%T'], capture_output=True,
                           text=True, check=False)
-    return done.stdout.strip().lower() if done.returncode == 0 else ''
+    if done.returncode != 0 and 'invalid job id' not in done.stderr.lower():
+        raise ValueError(f'squeue did not say whether job {number} still runs '
+                         f'({done.stderr.strip()}); nothing is submitted twice. Try again later.')
+    return done.stdout.strip().lower()

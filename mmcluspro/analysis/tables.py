@@ -1,5 +1,5 @@
 """The tables of the paper as data: rows, runs and printed numbers."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ class Row:
 
     Attributes:
         name (str): As printed.
-        config (str): Config below ``configs/``, with ``{dataset}``; empty for a
-            method that is not in this package.
+        config (str): Config below ``configs/`` or an absolute path, with
+            ``{dataset}``; empty for a method that is not in this package.
         options (tuple[str]): ``KEY=VALUE`` as for ``--cfg-options``.
         file (str): Config that has these options in it already, or empty.
         paper (dict): The paper's seen, unseen, HM and AUC by dataset.
@@ -80,17 +80,40 @@ class Table:
 
 
 def load_tables(path: str | Path) -> dict[str, Table]:
-    """Reads a file like ``tools/analysis_tools/paper_tables.yml``."""
+    """Reads a file like ``tools/analysis_tools/paper_tables.yml``.
+
+    Args:
+        path (str | Path): Configs that stand beside it are meant before those of the package.
+
+    Returns:
+        dict[str, Table]: By name.
+    """
+    path = Path(path).resolve()
     tables = {}
-    for key, entry in yaml.safe_load(Path(path).read_text(encoding='utf-8')).items():
-        if entry.get('rows'):
-            tables[key] = _table(key, entry)
+    for key, entry in yaml.safe_load(path.read_text(encoding='utf-8')).items():
+        if not isinstance(entry, dict) or 'rows' not in entry:
+            continue  # Table 10
+        missing = {'title', 'world', 'datasets'} - entry.keys()
+        unknown = {name for row in entry['rows'] for name in row} - set(Row.__annotations__)
+        if missing or unknown:
+            raise ValueError(
+                f'{path}: {key} '
+                + (f'has no {sorted(missing)[0]!r}' if missing else
+                   f'has a row with {sorted(unknown, key=str)[0]!r}')
+                + '. A table has title, world, datasets and rows; a row has name, config and '
+                'options.')
+        tables[key] = _table(key, entry, path.parent)
     return tables
 
 
-def _table(key: str, entry: dict[str, Any]) -> Table:
-    rows = tuple(
-        Row(**{**row, 'options': tuple(row.get('options', ()))}) for row in entry['rows'])
+def _row(entry: dict[str, Any], folder: Path) -> Row:
+    row = Row(**{**entry, 'options': tuple(entry.get('options', ()))})
+    beside = row.config and any(folder.glob(row.config.replace('{dataset}', '*')))
+    return replace(row, config=str(folder / row.config)) if beside else row
+
+
+def _table(key: str, entry: dict[str, Any], folder: Path) -> Table:
+    rows = tuple(_row(row, folder) for row in entry['rows'])
     ours = [row.name for row in rows if row.config]
     reference = entry.get('reference', ours[0])
     if reference not in ours:
@@ -116,7 +139,7 @@ def expand_names(names: list[str], tables: dict[str, Table], dataset: str) -> li
     for name in names:
         wanted = name.lower() if name.lower().startswith('table') else f'table{name.lower()}'
         found = [key for key in tables
-                 if key == wanted or (key[-1].isalpha() and key[:-1] == wanted)]
+                 if key in (name, wanted) or (key[-1].isalpha() and key[:-1] == wanted)]
         if name == 'all':
             found = [key for key, table in tables.items() if dataset in table.datasets]
         if not found:

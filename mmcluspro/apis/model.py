@@ -8,7 +8,7 @@ from mmengine.registry import DefaultScope
 from mmengine.runner.checkpoint import CheckpointLoader, load_state_dict
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.engine.launch import find_config
+from mmcluspro.engine.launch import read_config
 from mmcluspro.models.classifiers import CompositionalClassifier
 from mmcluspro.registry import MODELS
 
@@ -44,7 +44,7 @@ def load_model(checkpoint: str | Path, device: str | torch.device = 'cpu',
     if config is None:
         cfg = parse_config(_field(meta, 'cfg', name), name)
     else:
-        cfg = config if isinstance(config, Config) else Config.fromfile(find_config(str(config)))
+        cfg = config if isinstance(config, Config) else read_config(config)
     if not cfg.get('model', {}).get('head'):
         raise ValueError(f'The config of {name} has no field model with a head.')
     _adapt_config(cfg, saved_space(meta, name), state['state_dict'])

@@ -3,12 +3,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from mmcluspro.apis import CZSLInferencer
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.engine.launch import find_config
+from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 
 CONFIG = 'clip_zeroshot_shapes.py'
@@ -16,7 +15,7 @@ CONFIG = 'clip_zeroshot_shapes.py'
 
 def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInferencer:
     """CLIP zero-shot on the pairs of shapes-v1, of which nothing has to be trained or loaded."""
-    cfg = Config.fromfile(find_config(CONFIG))
+    cfg = read_config(CONFIG)
     dataset_meta = dict(space=ShapesCZSL.make_space('train').to_dict(),
                         known_pairs=ShapesCZSL.make_space('all').pairs.tolist())
     with DefaultScope.overwrite_default_scope('mmpretrain'):

@@ -24,14 +24,21 @@ def test_options_that_say_what_is_there_do_not_count(config):
     assert kept == ('model.head.bank.m=0.5', )
     assert cfg.model.head.bank.m == 0.5 and cfg.train_dataloader is None
     assert Run.make(config, options[:1]).name == 'a_seed0'
-    assert Run.make(config, options, seed=3).name == 'a-bank.m=0.5_seed3'
+    assert Run.make(config, options, seed=3).name == 'a-head.bank.m=0.5_seed3'
 
 
 def test_different_fields_have_different_names(config):
-    names = {Run.make(config, [option]).name for option in (
-        'model.head.bank.m=2', 'model.head.m=2', 'model.head.bank.m=[2]', 'model.head.k=[a,b]')}
-    assert len(names) >= 3
+    options = ('model.head.bank.m=2', 'model.head.m=2', 'model.head.bank.m=[2]',
+               'model.head.k=[a,b]', 'train_cfg.dataset.n=8', 'val_cfg.dataset.n=8')
+    names = {Run.make(config, [option]).name for option in options}
+    assert len(names) == len(options)
     assert all(set(name) <= set('abcdefghijklmnopqrstuvwxyz_.=-0123456789') for name in names)
+
+
+def test_the_later_of_two_values_counts(config):
+    cfg, kept = resolve(config, ['model.head.k=3', 'model.head.k=1'])
+    assert cfg.model.head.k == 1 and kept == ()  # as the file has it
+    assert resolve(config, ['model.head.k=3', 'model.head.k=4'])[1] == ('model.head.k=4', )
 
 
 def test_an_option_can_replace_a_part(config):
@@ -43,21 +50,28 @@ def test_an_option_can_replace_a_part(config):
 @pytest.mark.parametrize('option, section', [
     ('model.head.k=2', 'model'), ('train_cfg.max_epochs=4', 'train_cfg'),
     ('default_hooks.checkpoint.interval=2', 'default_hooks'), ('work_dir=there', None),
-    ('default_hooks.logger.interval=2', None), ('randomness.seed=7', None)])
+    ('default_hooks.logger.interval=2', None), ('randomness.seed=7', None),
+    ('default_hooks.checkpoint.max_keep_ckpts=9', None)])
 def test_the_fingerprint_changes_with_what_bears_on_the_result(config, option, section):
     before, after = fingerprint(resolve(config)[0]), fingerprint(resolve(config, [option])[0])
     changed = [key for key in before if before[key] != after[key]]
     assert changed == ([section] if section else [])
 
 
-def test_other_weights_are_another_result(config, tmp_path):
-    weights = tmp_path / 'weights.pt'
-    weights.write_bytes(b'one')
-    config.write_text(f'model = dict(backbone=dict(pretrained={str(weights)!r}))\ntrain_cfg = None')
+@pytest.mark.parametrize('changed', ['weights.pt', 'vectors.bin', 'features/features.json'])
+def test_other_files_of_the_model_are_another_result(config, tmp_path, changed):
+    (tmp_path / 'features').mkdir()
+    names = ('weights.pt', 'vectors.bin', 'features/features.json')
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    config.write_text(
+        f"""model = dict(backbone=dict(backbone=dict(pretrained={str(tmp_path / names[0])!r})),
+            head=dict(text=dict(path={str(tmp_path / names[1])!r})),
+            cache=[{str(tmp_path / 'features')!r}])\ntrain_cfg = None""")
     store = Store(tmp_path / 'runs')
     store.save(Run.make(config), metrics=METRICS)
     assert store.changes(Run.make(config)) == []
-    weights.write_bytes(b'two')
+    (tmp_path / changed).write_bytes(b'two')
     assert store.changes(Run.make(config)) == ['weights']
 
 

@@ -11,7 +11,8 @@ import time
 import pytest
 
 from mmcluspro.analysis import Store
-from mmcluspro.analysis.execution import Active, LocalJobs, clock, time_left
+from mmcluspro.analysis.execution import Active, LocalJobs, clock, devices
+from mmcluspro.analysis.work_folder import open_log, time_left
 
 RUNS = 'work_dirs/reproduce/runs'
 
@@ -109,9 +110,8 @@ def test_a_dry_run_prints_what_one_would_type(reproduce, home):
 
     assert code == 0
     assert (f'# table4a, K=7, seed 0\npython {home}/tools/train.py {home}/configs/learn_shapes.py '
-            "--resume --work-dir 'work_dirs/reproduce/learn_shapes-head.k=7-a.b=12_seed0' "
-            "--cfg-options randomness.seed=0 model.head.k=7 'a.b=[1,2]'").replace("'work", 'work'
-            ).replace("seed0' ", 'seed0 ') in out
+            '--resume --work-dir work_dirs/reproduce/learn_shapes-head.k=7-a.b=12-') in out
+    assert "--cfg-options randomness.seed=0 model.head.k=7 'a.b=[1,2]'" in out
     assert not (reproduce.place / 'work_dirs').exists()
 
 
@@ -130,15 +130,17 @@ def test_mistakes_are_said_in_words(reproduce, monkeypatch, flags, message):
     assert code == 2 and message in err and 'Traceback' not in err
 
 
-def test_a_damaged_record_is_named(reproduce):
+@pytest.mark.parametrize('content', [b'{"config": "a.py"', b'\xff\xfe', b'[]'])
+def test_a_damaged_record_is_named(reproduce, content):
     folder = reproduce.place / RUNS
     folder.mkdir(parents=True)
-    (folder / 'bad.json').write_text('{"config": "a.py"')
+    (folder / 'bad.json').write_bytes(content)
     code, _, err = reproduce('table1')
     assert code == 2 and 'bad.json is not the record of a run' in err
 
 
-def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home):
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home, number):
     """The real signal to a real process: K=9 hangs, the others are quick."""
     process = subprocess.Popen(
         [sys.executable, str(home / 'tools/analysis_tools/reproduce.py'), '4a', '4b', '--rows',
@@ -152,13 +154,91 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home):
     while not (started.exists() and finished.exists()) and time.time() < until:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert 'Finished runs are kept; the same command goes on.' in err and 'Traceback' not in err
     assert '| K=1 | 1 | 60.0 |' in out and '| K=9 | not yet run |' in out
     assert json.loads(finished.read_text())['metrics']['czsl/auc'] == 60
+    open_log(started.parent).close()  # nobody is at work there any more
+
+
+def test_two_processes_do_not_work_in_one_folder(reproduce):
+    folder = reproduce.place / 'work_dirs/reproduce/learn_shapes_seed0'
+    folder.mkdir(parents=True)
+    with open_log(folder):
+        code, out, err = reproduce('table1', '--seeds', '1')
+    assert code == 1 and '[3/3]' in out
+    assert 'FAILED learn_shapes_seed0: another process is at work in' in err
+    assert '| K=3 | 1 | 80.0 |' in out and not calls(reproduce.place, 'learn_shapes_seed0')
+
+
+def test_half_files_of_a_killed_run_cost_that_run_at_most(reproduce):
+    folder = reproduce.place / 'work_dirs/reproduce/learn_shapes_seed0'
+    (folder / 'then' / 'vis_data').mkdir(parents=True)
+    (folder / 'run.json').write_text('{"seconds": 1')
+    code, out, _ = reproduce('table1', '--seeds', '1')
+    # Of an unknown config: kept, and not gone on with.
+    assert code == 0 and 'is kept as work_dirs/reproduce/learn_shapes_seed0.' in out
+
+    other = reproduce.place / 'work_dirs/reproduce/learn_shapes_seed1'
+    (other / 'then' / 'vis_data').mkdir(parents=True)
+    (other / 'then' / 'vis_data' / 'scalars.json').write_text('{"czsl/auc": 9.0, "step": 9}\n{"cz')
+    code, out, _ = reproduce('table1', '--seeds', '2')
+    assert code == 0
+    record = json.loads((reproduce.place / RUNS / 'learn_shapes_seed1.json').read_text())
+    assert record['val_auc'] == [3.0, 4.0, 2.0, 9.0]
+
+
+def test_the_last_attempt_is_the_one_that_is_reported(reproduce, home):
+    reproduce('table4a', '--seeds', '1', '--rows', 'K=7')
+    tool = home / 'tools' / 'train.py'
+    tool.write_text('import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n')
+    _, _, err = reproduce('table4a', '--seeds', '1', '--rows', 'K=7')
+    assert 'it was killed by SIGKILL: out of memory?' in err and 'moon' not in err
+    tool.write_text('print("ValueError: new")\nraise SystemExit(1)\n')
+    _, _, err = reproduce('table4a', '--seeds', '1', '--rows', 'K=7')
+    assert 'FAILED learn_shapes-head.k=7_seed0: ValueError: new' in err
+
+
+@pytest.mark.parametrize('gpus, named, expected', [
+    (0, None, [None, None]), (1, '3', [None, None]), (2, None, ['0', '1', '0']),
+    (2, '5,7', ['5', '7', '5']), (3, '', ['0', '1', '2', '0'])])
+def test_runs_are_spread_over_the_gpus_that_may_be_used(gpus, named, expected):
+    environment = {} if named is None else {'CUDA_VISIBLE_DEVICES': named}
+    assert [devices(slot, gpus, environment).get('CUDA_VISIBLE_DEVICES')
+            for slot in range(len(expected))] == expected
+
+
+OWN = """
+mine:
+  title: My idea
+  world: closed
+  reference: theirs
+  datasets: [shapes]
+  rows:
+  - {name: theirs, config: 'learn_{dataset}.py'}
+  - {name: mine, config: 'my_{dataset}.py', options: [model.head.k=3]}
+"""
+
+
+def test_a_table_of_ones_own(reproduce):
+    (reproduce.place / 'own').mkdir()
+    (reproduce.place / 'own' / 'my_shapes.py').write_text(
+        'model = dict(head=dict(k=2))\ntrain_cfg = dict(max_epochs=1)\n')
+    (reproduce.place / 'own' / 'tables.yml').write_text(OWN)
+    code, out, _ = reproduce('mine', '--tables', 'own/tables.yml', '--seeds', '2')
+    assert code == 0
+    assert '| theirs | 2 | 60.5 ± 0.7 | 60.5 ± 0.7 | 60.5 ± 0.7 | 60.5 ± 0.7 | reference |' in out
+    assert '| 80.8 ± 1.1 | +20.2 ± 3.2 |' in out
+    assert (reproduce.place / RUNS / 'my_shapes-head.k=3_seed1.json').exists()
+
+    for text, message in (('title: x, rows: [{name: 1}]', "mine has no 'datasets'"), (
+            'title: x, world: open, datasets: [shapes], rows: [{nam: 1}]', "a row with 'nam'")):
+        (reproduce.place / 'own' / 'tables.yml').write_text(f'mine: {{{text}}}')
+        code, _, err = reproduce('mine', '--tables', 'own/tables.yml')
+        assert code == 2 and message in err
 
 
 @pytest.mark.parametrize('text, seconds', [
@@ -222,3 +302,16 @@ def test_a_job_that_slurm_refuses_is_reported(reproduce, home, monkeypatch):
     monkeypatch.setenv('PATH', f'{bin_folder}:{os.environ["PATH"]}')
     code, _, err = reproduce('4a', '--seeds', '1', '--launcher', 'slurm')
     assert code == 1 and 'sbatch refused it: no such partition' in err
+
+
+def test_a_queue_that_does_not_answer_gets_nothing_twice(reproduce, home, monkeypatch):
+    bin_folder = home.parent / 'bin'
+    fake(bin_folder, 'sbatch', 'print(41)')
+    fake(bin_folder, 'squeue', 'import sys; sys.exit("Unable to contact slurm controller")')
+    monkeypatch.setenv('PATH', f'{bin_folder}:{os.environ["PATH"]}')
+    flags = ('4a', '--seeds', '1', '--rows', 'K=1', '--launcher', 'slurm')
+    assert reproduce(*flags)[0] == 0
+    code, out, err = reproduce(*flags)
+    assert code == 1 and 'Unable to contact' in err and 'learn_shapes_seed0: job' not in out
+    fake(bin_folder, 'squeue', 'import sys; sys.exit("slurm_load_jobs error: Invalid job id")')
+    assert reproduce(*flags)[0] == 0

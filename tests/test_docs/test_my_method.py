@@ -110,3 +110,27 @@ def test_the_page_shows_what_the_package_has():
         assert f'def __init__({ast.unparse(start.args)})'.replace('=', ' = ') in PAGE
     for line in re.findall(r'^    (\S+\.(?:py|toml)) ', PAGE, flags=re.MULTILINE):
         assert (EXAMPLE / line).exists(), line
+
+
+def test_a_table_of_the_example_is_planned_and_costed(installed, tmp_path):
+    """What the page says on comparing, up to the trainings themselves."""
+    table = EXAMPLE / 'configs' / 'my_tables.yml'
+    block = re.search(r'```yaml\n(mine:.*?)```', PAGE, re.DOTALL)
+    assert block[1] == table.read_text().split('\n', 1)[1]
+    environment = dict(os.environ, PYTHONPATH=str(installed), OMP_NUM_THREADS='1')
+    environment.pop('MMCLUSPRO_CONFIGS', None)
+    tools = ROOT / 'tools' / 'analysis_tools'
+    done = subprocess.run(
+        [sys.executable, str(tools / 'reproduce.py'), 'mine', '--tables', str(table), '--seeds',
+         '3', '--dry-run'], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert '12 runs: 0 finished, 12 to do.' in done.stdout
+    assert f'{EXAMPLE}/configs/my_method_shapes.py --resume' in done.stdout
+    assert 'randomness.seed=2 model.head.bank.assigner.price=1.0' in done.stdout
+
+    done = subprocess.run(
+        [sys.executable, str(tools / 'efficiency.py'), str(EXAMPLE / 'configs/my_method_shapes.py'),
+         '--repeats', '1', '--steps', '1', '--images', '1', '--cfg-options',
+         'train_dataloader.dataset.indices=128'], cwd=tmp_path, env=environment,
+        capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -19,7 +19,8 @@ from pathlib import Path
 import yaml
 
 from mmcluspro.analysis.cost import measure, medians, threads
-from mmcluspro.analysis.execution import clock, why
+from mmcluspro.analysis.execution import clock
+from mmcluspro.analysis.work_folder import failure
 from mmcluspro.engine.launch import find_config, run_command
 
 PAPER = Path(__file__).with_name('paper_tables.yml')
@@ -56,7 +57,7 @@ def measure_apart(config: Path, args: argparse.Namespace, folder: Path) -> dict:
              str(args.steps), '--images', str(args.images), '--clock', args.clock, *options],
             stdout=file, stderr=file, check=False)
     if done.returncode != 0:
-        raise ValueError(f'{config} could not be measured: {why(log)}')
+        raise ValueError(f'{config} could not be measured: {failure(log, done.returncode)}')
     return json.loads(result.read_text())
 
 

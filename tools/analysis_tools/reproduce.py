@@ -47,11 +47,14 @@ def parse_args() -> argparse.Namespace:
                         help='shapes (default), utzappos, mitstates or cgqa')
     parser.add_argument('--seeds', type=int, default=3, help='how many (default 3)')
     parser.add_argument('--first-seed', type=int, default=0, help='default 0')
-    parser.add_argument('--jobs', type=int, default=2, help='runs at a time (default 2)')
+    parser.add_argument('--jobs', type=int, help='runs at a time (default: one a GPU, or 2)')
     parser.add_argument('--rows', nargs='+', metavar='NAME', help='only these rows')
     parser.add_argument('--reference', metavar='NAME',
                         help='row that differences are taken to (default: the first of the table; '
                         'the three-path baseline in tables 1, 2 and 9)')
+    parser.add_argument('--tables', dest='own', metavar='FILE',
+                        help='tables of your own, in the form of paper_tables.yml; configs are '
+                        'looked for beside it first')
     parser.add_argument('--out', default='work_dirs/reproduce', metavar='DIR',
                         help='folder of the records and tables (default work_dirs/reproduce)')
     parser.add_argument('--work-dir', default='work_dirs/reproduce', metavar='DIR',
@@ -73,6 +76,8 @@ def parse_args() -> argparse.Namespace:
                         help='also renew all tables on these pages (README.md configs/README.md)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
     args = parser.parse_args()
+    if args.jobs is None:
+        args.jobs = torch.cuda.device_count() or 2
     for name in ('seeds', 'jobs'):
         if getattr(args, name) < 1:
             parser.error(f'--{name} must be at least 1, got {getattr(args, name)}.')
@@ -83,7 +88,7 @@ def parse_args() -> argparse.Namespace:
 
 def plan(args: argparse.Namespace) -> tuple[list[Table], dict[str, dict[str, list[Run]]]]:
     """The tables, and the runs of each by row."""
-    every = load_tables(PAPER)
+    every = load_tables(PAPER) | (load_tables(args.own) if args.own else {})
     tables = expand_names(args.tables, every, args.dataset)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     runs = {}
@@ -120,7 +125,7 @@ def pick_rows(tables: list[Table],
 def missing(args: argparse.Namespace, store: Store,
             runs: dict[str, dict[str, list[Run]]]) -> list[tuple[Run, str, str]]:
     """Runs to do with their table and row, first seeds first; says what is left out and why."""
-    todo: dict[str, tuple[Run, str, str]] = {}
+    todo: dict[tuple, tuple[Run, str, str]] = {}
     finished, changed = set(), {}
     for table, rows in runs.items():
         for row, own in rows.items():
@@ -131,7 +136,7 @@ def missing(args: argparse.Namespace, store: Store,
                 elif store.find(run) is not None and not changes:
                     finished.add(run.name)
                 else:
-                    todo.setdefault(run.name, (run, table, row))
+                    todo.setdefault(run.key, (run, table, row))
     say_changed(changed)
     print(f'{len(todo) + len(finished) + len(changed)} runs: {len(finished)} finished, '
           f'{len(todo)} to do.', flush=True)
@@ -148,9 +153,10 @@ def worker(args: argparse.Namespace, table: str, row: str, run: Run) -> list[str
     """The command of a Slurm job: this tool for one row and one seed."""
     options = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
     again = ['--rerun-changed'] if args.rerun_changed else []
+    own = ['--tables', args.own] if args.own else []
     return [sys.executable, str(Path(__file__).resolve()), table, '--dataset', args.dataset,
             '--rows', row, '--first-seed', str(run.seed), '--seeds', '1', '--jobs', '1',
-            '--out', args.out, '--work-dir', args.work_dir, '--no-tables', *again, *options]
+            '--out', args.out, '--work-dir', args.work_dir, '--no-tables', *own, *again, *options]
 
 
 def short(word: str) -> str:
