@@ -10,6 +10,7 @@ model = dict(
     head=dict(
         type='mmcluspro.ClusProHead',
         in_channels=768,
+        text=dict(prompt=dict(attr_dropout=0.0)),  # as the released code
         bank=dict(num_prototypes=5, momentum=0.99,
                   assigner=dict(type='mmcluspro.LocalAwareOT', kappa=1.0)),
         loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
