@@ -6,6 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from mmcluspro.visualization.style import save
+
 from .summary import Summary
 from .tables import DATASETS, WORLDS, Table
 
@@ -13,14 +15,14 @@ OURS, GAP, PAPER = '#0072b2', '#d55e00', '#555555'  # told apart also by the col
 
 
 def plot_table(table: Table, summaries: Sequence[Summary], dataset: str,
-               paths: Sequence[str | Path]) -> None:
+               path: str | Path) -> None:
     """Draws a table.
 
     Args:
         table (Table): The table.
         summaries (Sequence[Summary]): Its rows; those without a run are left out.
         dataset (str): Where they were run.
-        paths (Sequence[str | Path]): Pictures to write; the endings choose the formats.
+        path (str | Path): Without ending: PNG and SVG are written.
     """
     shown = [summary for summary in summaries if summary.records]
     theirs = table.paper_dataset(dataset)
@@ -41,8 +43,7 @@ def plot_table(table: Table, summaries: Sequence[Summary], dataset: str,
     grid[0].set_yticks(range(len(shown)), [summary.row.name for summary in shown])
     grid[0].set_ylim(len(shown) - 0.5, -0.5)
     figure.suptitle(f'{table.label}: {table.title}', fontsize=13)
-    for path in paths:
-        figure.savefig(path)
+    save(figure, path)
 
 
 def _metric(table: Table) -> str:

@@ -162,5 +162,5 @@ def write_report(table: Table, summaries: Sequence[Summary], dataset: str, seeds
         stem.with_suffix(f'.{ending}').write_text(text, encoding='utf-8')
     if any(summary.records for summary in summaries):
         from .plot import plot_table
-        plot_table(table, summaries, dataset, [stem.with_suffix('.png'), stem.with_suffix('.svg')])
+        plot_table(table, summaries, dataset, stem)
     return stem.with_suffix('.md')
