@@ -1,10 +1,19 @@
-"""Writes features of a frozen backbone in shards; a broken run goes on where it stopped."""
+"""Writes features of a frozen backbone in shards; a broken run goes on where it stopped.
+
+Several processes may write into one folder: each has its own unfinished files, and the first one
+decides what the JSON files say.
+"""
 import json
 import os
+import platform
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from uuid import uuid4
 
 import numpy as np
 from mmengine.dataset import pseudo_collate
@@ -16,17 +25,22 @@ from .faults import Fault, describe
 from .features import (
     FACTS,
     NAMES,
+    SHARD,
     checksum,
     differences,
     find_shards,
     list_change,
     plain,
     read_facts,
+    read_json,
     read_shard,
     sample_name,
 )
 
 DTYPES = ('float32', 'float16')
+HOST = platform.node().split('.')[0]
+PART = re.compile(r'.+\.([^.]*)-(\d+)-[0-9a-f]{8}\.part')
+SILENT = 3600  # seconds without a write after which an unfinished file belongs to nobody
 
 
 def start_folder(root: str | Path, facts: Mapping[str, Any]) -> None:
@@ -37,12 +51,9 @@ def start_folder(root: str | Path, facts: Mapping[str, Any]) -> None:
         facts (dict): backbone, pool, weights, fingerprint, pipeline, preprocessor, dtype,
             shard_size.
     """
-    path = Path(root).expanduser() / FACTS
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_json(path, plain(facts))
-        return
-    changes = list(differences(read_facts(root), plain(facts), ''))
+    folder = Path(root).expanduser()
+    stored = _settle(folder / FACTS, plain(facts), root, folder.glob('*/*.npy'))
+    changes = list(differences(stored, plain(facts), ''))
     if changes:
         raise ValueError(
             f'{root} holds features of something else: '
@@ -64,15 +75,11 @@ class PhaseWriter:
         self.size, self.dtype = facts['shard_size'], facts['dtype']
         self.folder = Path(root).expanduser() / phase
         self.names = list(names)
-        path = self.folder / NAMES
-        if path.exists():
-            change = list_change(json.loads(path.read_text(encoding='utf-8')), self.names)
-            if change:
-                raise ValueError(f'{self.folder} is of another image list: {change}. Give another '
-                                 '--out, or delete that folder.')
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_json(path, self.names)
+        stored = _settle(self.folder / NAMES, self.names, root, self.folder.glob('*.npy'))
+        change = list_change(stored, self.names)
+        if change:
+            raise ValueError(f'{self.folder} is of another image list: {change}. Give another '
+                             '--out, or delete that folder.')
 
     def missing(self) -> list[range]:
         """Rows of the shards that are not there, or are damaged (these are deleted)."""
@@ -93,12 +100,25 @@ class PhaseWriter:
                 + (' in float16; use --dtype float32.' if self.dtype == 'float16' else
                    '; are the weights of the backbone damaged?'))
         number = span.start // self.size
-        part = self.folder / f'{number:05d}.part'
-        with part.open('wb') as file:
-            np.save(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self.folder / f'{number:05d}-{checksum(array)}.npy')
+        path = self.folder / f'{number:05d}-{checksum(array)}.npy'
+        with _unfinished(path) as part:
+            with part.open('wb') as file:
+                np.save(file, array)
+                _flush(file)
+            part.replace(path)
+
+    def tidy(self) -> None:
+        """Deletes what dead processes left, and all but one of the copies of a shard.
+
+        Processes with other batch sizes or devices round differently, which gives a shard two
+        names; every process keeps the last, which is the one that is read.
+        """
+        shards = [path for path in sorted(self.folder.glob('*.npy')) if SHARD.fullmatch(path.name)]
+        surplus = [path for path, other in pairwise(shards) if path.name[:5] == other.name[:5]]
+        left = [part for folder in (self.folder, self.folder.parent)
+                for part in folder.glob('*.part') if _is_left(part)]
+        for path in surplus + left:
+            path.unlink(missing_ok=True)
 
 
 def _is_whole(path: Path, rows: int) -> bool:
@@ -106,15 +126,76 @@ def _is_whole(path: Path, rows: int) -> bool:
         read_shard(path, rows)
     except ValueError as error:
         print_log(f'{error.args[0].split(" Delete it")[0]} It is made again.', 'current')
-        path.unlink()
+        path.unlink(missing_ok=True)
         return False
     return True
 
 
+def _settle(path: Path, content: Any, root: str | Path, shards: Iterator[Path]) -> Any:
+    """What a JSON file says; without shards, a missing or damaged one is made from ``content``.
+
+    Shards whose description is lost could be of other images or weights: that is an error.
+    """
+    described = next(shards, None)  # looked for first: a process that is ahead writes JSON first
+    try:
+        return read_json(path, type(content), root)
+    except FileNotFoundError:
+        if described:
+            raise ValueError(
+                f'{path} is missing, without which nobody knows what {described} holds. Delete the '
+                f'folder {path.parent} and give the same command again.') from None
+    except ValueError as error:
+        if described:
+            raise
+        print_log(f'{error.args[0].split(" Delete the")[0]} It is made again.', 'current')
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write_json(path, content)
+    return read_json(path, type(content), root)
+
+
 def _write_json(path: Path, content: Any) -> None:
-    part = path.with_name(f'{path.name}.part')
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding='utf-8')
-    part.replace(path)
+    """Writes a file; one that another process made in the meantime stays."""
+    with _unfinished(path) as part:
+        with part.open('wb') as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
+            _flush(file)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            part.replace(path)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """A name of this process for what shall be ``path``; no file of that name stays."""
+    part = path.with_name(f'{path.name}.{HOST}-{os.getpid()}-{uuid4().hex[:8]}.part')
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _is_left(part: Path) -> bool:
+    """Whether nobody writes this file: its process is dead, or it did not change for long."""
+    match = PART.fullmatch(part.name)
+    if match and match[1] == HOST and os.name == 'posix':  # elsewhere os.kill would kill
+        try:
+            os.kill(int(match[2]), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # of another user
+    with suppress(FileNotFoundError):
+        return time.time() - part.stat().st_mtime > SILENT
+    return False
 
 
 class CheckedView(Dataset):
@@ -177,6 +258,7 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
                 'Repair them, or take them out of the data, and give the same command again; the '
                 f'shards in {writer.folder} stay.')
         writer.write(span, np.concatenate(parts))
+    writer.tidy()
     return total
 
 

@@ -48,17 +48,25 @@ def differences(stored: Any, asked: Any, where: str) -> Iterator[str]:
         yield f'{where} was {stored!r} and is {asked!r}'
 
 
+def read_json(path: Path, kind: type, root: str | Path) -> Any:
+    """A JSON file of the features in ``root``, whose content is of type ``kind``."""
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+        if not isinstance(content, kind):
+            raise ValueError(f'{type(content).__name__} instead of {kind.__name__}')
+    except ValueError as error:
+        raise ValueError(f'{path} is damaged ({error}). Delete the folder {path.parent} and make '
+                         f'its features again:\n  {command(root)}') from None
+    return content
+
+
 def read_facts(root: str | Path) -> dict[str, Any]:
     """The facts of a folder of features."""
-    path = Path(root).expanduser() / FACTS
     try:
-        return json.loads(path.read_text(encoding='utf-8'))
+        return read_json(Path(root).expanduser() / FACTS, dict, root)
     except FileNotFoundError:
         raise FileNotFoundError(
             f'There are no features in {root}. Make them first:\n  {command(root)}') from None
-    except ValueError as error:
-        raise ValueError(f'{path} is damaged ({error}). Delete the folder {root} and make the '
-                         f'features again:\n  {command(root)}') from None
 
 
 def sample_name(info: Mapping[str, Any]) -> str:
@@ -94,7 +102,7 @@ class FeatureStore:
         self.folder = Path(root).expanduser() / phase
         self.facts = read_facts(root)
         try:
-            self.names: list[str] = json.loads((self.folder / NAMES).read_text(encoding='utf-8'))
+            self.names: list[str] = read_json(self.folder / NAMES, list, root)
         except FileNotFoundError:
             raise FileNotFoundError(
                 f'{root} has no features of phase {phase!r}. Make them first:\n'
@@ -172,8 +180,9 @@ def read_shard(path: Path, rows: int) -> np.ndarray:
     """Maps a shard of features (rows, D) into memory, after a look at its checksum."""
     try:
         array = np.load(path, mmap_mode='r', allow_pickle=False)
-        whole = array.ndim == 2 and len(array) == rows and path.name[6:14] == checksum(array)
-        reason = f'shape {array.shape} or checksum {checksum(array)} is wrong'
+        found = checksum(array)
+        whole = array.ndim == 2 and len(array) == rows and path.name[6:14] == found
+        reason = f'shape {array.shape} or checksum {found} is wrong'
     except (ValueError, OSError, EOFError) as error:
         whole, reason = False, str(error)
     if not whole:

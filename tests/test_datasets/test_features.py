@@ -1,6 +1,9 @@
 """Stored features: what is read, and what is refused."""
 import json
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +12,17 @@ from mmengine.dataset import pseudo_collate
 from mmengine.registry import DefaultScope
 from torch.utils.data import DataLoader
 
-from mmcluspro.datasets import FeatureStore, ShapesCZSL, TableCZSL, UTZappos, write_layout
-from mmcluspro.datasets.feature_writer import PhaseWriter, start_folder, write_phase
-from mmcluspro.datasets.features import differences, sample_name
+from mmcluspro.datasets import (
+    FeatureStore,
+    ShapesCZSL,
+    TableCZSL,
+    UTZappos,
+    feature_writer,
+    features,
+    write_layout,
+)
+from mmcluspro.datasets.feature_writer import HOST, PhaseWriter, start_folder, write_phase
+from mmcluspro.datasets.features import checksum, differences, sample_name
 
 PIPELINE = [
     dict(type='LoadImageFromFile'),
@@ -161,9 +172,126 @@ def test_a_damaged_shard_is_never_trusted(layout, stored, damage):
 
 def test_a_half_written_shard_is_not_looked_at(layout, stored):
     path = sorted((stored / 'val').glob('*.npy'))[0]
-    path.rename(path.with_name('00000.part'))
+    path.rename(path.with_name(f'{path.name}.host-1-0123abcd.part'))
     with pytest.raises(ValueError, match='1 of 1 shards are missing'):
         read(layout, stored, 'val')
+
+
+def test_a_whole_shard_is_summed_once(layout, stored, monkeypatch):
+    sums = []
+    monkeypatch.setattr(features, 'checksum', lambda array: sums.append(1) or checksum(array))
+    read(layout, stored)
+    assert len(sums) == 3
+
+
+def during(monkeypatch, happens):
+    """Does something else while the next file is written but has not got its name."""
+    flush = feature_writer._flush
+
+    def interrupted(file):
+        monkeypatch.setattr(feature_writer, '_flush', flush)
+        flush(file)
+        happens()
+
+    monkeypatch.setattr(feature_writer, '_flush', interrupted)
+
+
+@pytest.mark.parametrize('change', [0, 1e-6])
+def test_two_writers_end_in_one_folder(layout, tmp_path, monkeypatch, change):
+    """The second does all its work within one step of the first, and may round otherwise."""
+    paint_all(layout)
+    images, root = images_of(layout), tmp_path / 'f'
+    second = lambda: write_phase(images, lambda x: encode(x) + change, root, 'train', say=str)
+
+    def first(batch):
+        if not list(root.glob('*/*.npy')):
+            during(monkeypatch, second)
+        return encode(batch)
+
+    start_folder(root, FACTS)
+    assert write_phase(images, first, root, 'train', say=str) == 12
+
+    assert sorted(path.name[:5] for path in (root / 'train').iterdir()) == [
+        '00000', '00001', '00002', 'names']
+    got = torch.stack([sample['inputs'] for sample in read(layout, root)])
+    torch.testing.assert_close(got, encode([sample['inputs'] for sample in images]))
+
+
+def test_the_first_of_two_decides_what_the_folder_holds(tmp_path, monkeypatch):
+    during(monkeypatch, lambda: start_folder(tmp_path, FACTS))
+    with pytest.raises(ValueError, match='fingerprint was 7 and is 8'):
+        start_folder(tmp_path, {**FACTS, 'fingerprint': 8})
+    during(monkeypatch, lambda: PhaseWriter(tmp_path, 'val', ['a', 'b']))
+    with pytest.raises(ValueError, match="image 0 was 'a' and is 'b'"):
+        PhaseWriter(tmp_path, 'val', ['b', 'a'])
+    assert not list(tmp_path.rglob('*.part'))
+
+
+def test_unfinished_files_of_dead_processes_go(layout, stored):
+    dead = subprocess.Popen([sys.executable, '-c', ''])
+    dead.wait()
+    names = {
+        f'00000-12345678.npy.{HOST}-{dead.pid}-0123abcd.part': True,
+        f'names.json.{HOST}-{os.getpid()}-0123abcd.part': False,
+        'names.json.else-where-1-0123abcd.part': False,
+        'names.json.else-where-2-0123abcd.part': True,
+        '00000.part': True,
+    }
+    for folder in (stored, stored / 'train'):
+        for name in names:
+            (folder / name).touch()
+        for name in ('names.json.else-where-2-0123abcd.part', '00000.part'):
+            os.utime(folder / name, (0, 0))
+
+    assert write_phase(images_of(layout), encode, stored, 'train', say=str) == 0
+
+    for folder in (stored, stored / 'train'):
+        assert {name for name in names if not (folder / name).exists()} == {
+            name for name, goes in names.items() if goes}
+
+
+def test_json_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    there = []
+    monkeypatch.setattr(os, 'fsync', lambda number: there.append(
+        (os.fstat(number).st_size > 0, (tmp_path / 'features.json').exists())))
+    start_folder(tmp_path, FACTS)
+    assert there == [(True, False)] and (tmp_path / 'features.json').exists()
+
+
+def test_file_systems_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+    monkeypatch.setattr(os, 'link', refuse)
+    start_folder(tmp_path, FACTS)
+    assert [path.name for path in tmp_path.iterdir()] == ['features.json']
+    start_folder(tmp_path, FACTS)
+
+
+@pytest.mark.parametrize('content', ['', '["wet_cat/tra', 'null', '\xff'])
+def test_damaged_json_is_named(layout, stored, content):
+    for path in (stored / 'train' / 'names.json', stored / 'features.json'):
+        path.write_bytes(content.encode('latin-1'))
+        message = (rf'{path} is damaged \(.*\)\. Delete the folder {path.parent} and make its '
+                   r'features again:\n.*extract_features\.py CONFIG --out ' + str(stored))
+        with pytest.raises(ValueError, match=message):
+            read(layout, stored)
+        with pytest.raises(ValueError, match=message):
+            start_folder(stored, FACTS)
+            write_phase(images_of(layout), encode, stored, 'train', say=str)
+        path.unlink()
+        with pytest.raises(ValueError, match=rf'{path} is missing, .*Delete the folder'):
+            start_folder(stored, FACTS)
+            write_phase(images_of(layout), encode, stored, 'train', say=str)
+
+
+def test_damaged_json_is_made_again_when_no_shard_needs_it(layout, tmp_path):
+    start_folder(tmp_path, FACTS)
+    PhaseWriter(tmp_path, 'train', ['a'])
+    for path in (tmp_path / 'features.json', tmp_path / 'train' / 'names.json'):
+        path.write_text('')
+    start_folder(tmp_path, FACTS)
+    assert write_phase(images_of(layout), encode, tmp_path, 'train', say=str) == 12
+    assert len(read(layout, tmp_path)) == 12
 
 
 def relist(layout, change):

@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -125,6 +126,57 @@ def test_other_sources_are_refused(features, tmp_path):
     (copy / 'features.json').write_text(json.dumps(facts))
     with pytest.raises(ValueError, match="the file 'tiny_clip' holds other weights"):
         build(copy).init_weights()
+
+
+def with_facts(features, folder, **changes):
+    """A copy of the features whose facts are changed."""
+    copy = shutil.copytree(features, folder)
+    facts = json.loads((copy / 'features.json').read_text())
+    (copy / 'features.json').write_text(json.dumps({**facts, **changes}))
+    return copy
+
+
+@pytest.mark.parametrize('stored, asked', [('avg', 'cls'), (None, 'avg'), ('cls', None)])
+def test_another_pooling_is_refused(features, tmp_path, stored, asked):
+    folder = with_facts(features, tmp_path / 'copy', pool=stored)
+    projected = lambda pool: MODELS.build(dict(
+        type='mmcluspro.ProjectedBackbone', in_channels=64, out_dim=8, pool=pool,
+        backbone=dict(type='mmcluspro.CachedFeatures', features=str(folder), backbone=IMAGES)))
+    message = rf'features in {folder} .*: backbone\.pool was {stored!r} and is {asked!r}'
+    for check in (lambda model: model.init_weights(), lambda model: model(torch.ones(2, 64))):
+        with pytest.raises(ValueError, match=message):
+            check(projected(asked))
+        check(projected(stored))
+
+
+def test_features_pooled_outside_are_refused_without_pooling(features, tmp_path):
+    folder = with_facts(features, tmp_path / 'copy', pool='avg')
+    with pytest.raises(ValueError, match=r"backbone\.pool was 'avg' and is None"):
+        build(folder).init_weights()
+
+
+def classifier(features, tmp_path, **preprocessor):
+    cfg = cached_config('frozen_baseline_shapes.py', features, tmp_path)
+    cfg.model.data_preprocessor.update(preprocessor)
+    init_default_scope('mmpretrain')
+    return MODELS.build(cfg.model)
+
+
+@pytest.mark.parametrize('field, value', [
+    ('mean', [1, 2, 3]), ('to_rgb', False), ('pad_size_divisor', 32)])
+def test_another_normalisation_is_refused(features, tmp_path, field, value):
+    model = classifier(features, tmp_path, **{field: value})
+    message = rf'features in {features} .*: data_preprocessor\.{field} was .* and is '
+    for check in (model.init_weights, lambda: model.extract_feat(torch.ones(2, 64))):
+        with pytest.raises(ValueError, match=message + re.escape(str(value))):
+            check()
+
+
+def test_the_same_normalisation_may_be_written_otherwise(features, tmp_path):
+    facts = json.loads((features / 'features.json').read_text())['preprocessor']
+    model = classifier(features, tmp_path, mean=tuple(facts['mean']), pad_value=0, to_onehot=True,
+                       num_classes=4, type='mmpretrain.ClsDataPreprocessor')
+    model.init_weights()
 
 
 def test_checkpoints_of_other_weights_are_refused(features, tmp_path):

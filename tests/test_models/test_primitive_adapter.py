@@ -76,6 +76,13 @@ def test_wrong_options_name_the_field(options, message):
         PrimitiveAdapter(8, **options)
 
 
+def test_batch_norm_refuses_to_train_on_one_image():
+    neck = PrimitiveAdapter(8, norm='BN')
+    with pytest.raises(ValueError, match=r"neck\.norm='BN' .* train_dataloader\.drop_last=True"):
+        neck(torch.randn(1, 8))
+    assert neck.eval()(torch.randn(1, 8))[0].shape == (1, 8)
+
+
 @pytest.mark.parametrize('shape', [(2, 7), (2, 3, 8)])
 def test_another_width_is_refused(shape):
     with pytest.raises(ValueError, match=r'neck\.in_channels=8 .* got \(2, '):

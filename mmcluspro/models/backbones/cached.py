@@ -17,6 +17,9 @@ from ..state import FINGERPRINT, fingerprint
 
 # Fields of a backbone that do not change what it computes in evaluation.
 NEUTRAL = ('frozen', 'with_cp', 'peft', '_scope_')
+# Fields of a data_preprocessor: defaults of those for pixels, and those that leave them alone.
+PIXELS = dict(mean=None, std=None, pad_size_divisor=1, pad_value=0, to_rgb=False)
+LABELS = ('to_onehot', 'num_classes', 'batch_augments', '_scope_')
 
 
 def source_facts(backbone: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,6 +49,16 @@ def _digests(cfg: Any) -> Iterator[tuple[str, str]]:
                     while block := file.read(1 << 22):
                         digest.update(block)
                 yield value, digest.hexdigest()
+
+
+def pixel_fields(preprocessor: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a ``data_preprocessor`` that decide what the backbone sees."""
+    kind = preprocessor.get('type', 'ClsDataPreprocessor')
+    name = kind.split('.')[-1] if isinstance(kind, str) else kind.__name__
+    if name == 'FeaturePreprocessor':  # on images it is mmpretrain's
+        name = 'ClsDataPreprocessor'
+    fields = {key: value for key, value in preprocessor.items() if key not in LABELS}
+    return plain({**PIXELS, **fields, 'type': name})
 
 
 def build_frozen(backbone: Mapping[str, Any]) -> tuple[nn.Module, int, list[str]]:
@@ -94,6 +107,17 @@ class CachedFeatures(BaseModule):
         # In a list, so that it is no part of the model: it is neither trained nor saved.
         self._tower: list[nn.Module] = []
         self._compared = False
+        self._around: dict[str, Any] = dict(pool=None)
+
+    def expect(self, **around: Any) -> None:
+        """Takes what the model does with images around the backbone, for the comparison.
+
+        Args:
+            pool (str | None): How ``ProjectedBackbone`` pools.
+            preprocessor (dict): ``data_preprocessor`` of the model.
+        """
+        self._around.update(around)
+        self._compared = False
 
     def init_weights(self) -> None:
         """Nothing to draw; takes over from the folder whose features these are."""
@@ -131,13 +155,22 @@ class CachedFeatures(BaseModule):
                     if stored['weights'].get(name, digest) != digest]
         if not changes and self._stamp not in (0, stored['fingerprint']):
             changes = ['the model was trained on those of other weights']
+        changes += self._changes_around(stored)
         if changes:
             raise ValueError(
                 f'The features in {self.features} are not those of the backbone in the config: '
-                f'{"; ".join(changes)}. Make them again in another folder:\n'
+                f'{"; ".join(changes)}. Set this as it was, or make them again in another folder:\n'
                 f'  {command("NEW_FOLDER")}')
         getattr(self, FINGERPRINT).fill_(stored['fingerprint'])
         self._compared = True
+
+    def _changes_around(self, stored: Mapping[str, Any]) -> Iterator[str]:
+        """Names what images would meet before and after the backbone, and the features did not."""
+        yield from differences(stored['pool'], self._around['pool'], 'backbone.pool')
+        if 'preprocessor' in self._around:
+            yield from differences(pixel_fields(stored['preprocessor']),
+                                   pixel_fields(self._around['preprocessor']),
+                                   'data_preprocessor')
 
     def _check_loaded(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         theirs = state_dict.get(prefix + FINGERPRINT)

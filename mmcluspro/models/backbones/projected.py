@@ -3,6 +3,7 @@ from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 
+from .cached import CachedFeatures
 from .frozen import FrozenTower
 
 
@@ -30,6 +31,8 @@ class ProjectedBackbone(FrozenTower):
         if '.' not in backbone['type']:
             backbone = dict(backbone, type=f"mmpretrain.{backbone['type']}")
         self.backbone = MODELS.build(backbone)
+        if isinstance(self.backbone, CachedFeatures):
+            self.backbone.expect(pool=pool)
         self.proj = nn.Linear(in_channels, out_dim)
         self.in_channels, self.out_dim, self.pool = in_channels, out_dim, pool
         self.adapt('backbone', frozen, peft)

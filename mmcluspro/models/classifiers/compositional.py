@@ -1,10 +1,12 @@
 """The classifier: backbone → neck → head, with a label space."""
+from collections.abc import Mapping
 from typing import Any
 
 from mmpretrain.models import ImageClassifier
 
 from mmcluspro.registry import MODELS
 
+from ..backbones import CachedFeatures
 from ..state import compact_state_hooks
 
 
@@ -31,6 +33,10 @@ class CompositionalClassifier(ImageClassifier):
                  full_state: bool = False, **kwargs: Any) -> None:
         super().__init__(backbone, neck, dict(head, space=space), **kwargs)
         compact_state_hooks(self, full_state)
+        preprocessor = kwargs.get('data_preprocessor') or {}
+        for part in self.backbone.modules():
+            if isinstance(part, CachedFeatures) and isinstance(preprocessor, Mapping):
+                part.expect(preprocessor=preprocessor)
 
     @property
     def space(self) -> Any:

@@ -94,4 +94,10 @@ class PrimitiveAdapter(BaseModule):
             raise ValueError(
                 f'neck.in_channels={self.in_channels} expects f of shape (B, {self.in_channels}), '
                 f'got {tuple(f.shape)}; set it to the width of the backbone.')
+        if len(f) == 1 and any(isinstance(m, nn.BatchNorm1d) and m.training
+                               for m in self.modules()):
+            raise ValueError(
+                "neck.norm='BN' cannot train on a batch of one image: it has no variance. Set "
+                'train_dataloader.drop_last=True or another train_dataloader.batch_size, so that '
+                "the last batch has more, or neck.norm='LN'.")
         return *others, self.attribute(f), self.object(f), f
