@@ -196,7 +196,8 @@ class LocalJobs:
         if job.process.returncode != 0 or not (job.work_dir / 'test_metrics.json').exists():
             raise ValueError(f'{failure(log, job.process.returncode)} (log: {log})')
         done = self.total - waiting - len(self.active)
-        self.durations.append(seconds)
+        if job.run.learns:  # a zero-shot test is no measure of a training
+            self.durations.append(seconds)
         record = self.record(job.run, job.work_dir, note)
         auc = [f'{record["metrics"][key]:.2f} {world}' for key, world in (
             ('czsl/auc', 'closed'), ('czsl_open/auc', 'open')) if key in record['metrics']]
@@ -216,10 +217,10 @@ class LocalJobs:
         now = time.time()
         left = [time_left(job.work_dir / 'output.log') for job in self.active]
         whole = [now - job.start + eta for job, eta in zip(self.active, left) if eta is not None]
-        # A zero-shot test is no measure of a training.
-        typical = max([*self.durations, *whole], default=None)
-        if typical is None:
+        known = [*self.durations, *whole]
+        if not known:
             return 'time left not known yet'
+        typical = sum(known) / len(known)
         rest = [max(0.0, typical - (now - job.start)) if eta is None else eta
                 for job, eta in zip(self.active, left)]
         total = max([(sum(rest) + waiting * typical) / self.jobs, *rest])
