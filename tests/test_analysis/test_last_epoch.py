@@ -20,6 +20,8 @@ def test_differences_of_the_last_epoch_are_paired(tmp_path):
             record = dict(val_auc=[50.0, 99.0, value])
             (tmp_path / f'{name}_seed{seed}.json').write_text(json.dumps(record))
     (tmp_path / 'clip_zeroshot_shapes_seed0.json').write_text(json.dumps(dict(val_auc=[])))
+    (tmp_path / 'baseline_large_seed0.json').write_text(json.dumps(dict(
+        val_auc=[9.0], fingerprint=dict(val_dataloader='of other data'))))
 
     done = run(tmp_path)
 
@@ -27,7 +29,7 @@ def test_differences_of_the_last_epoch_are_paired(tmp_path):
     half = stats.sem(gaps) * stats.t.ppf(0.975, 2)
     assert '| baseline_shapes | 3 | 41.00 ± 1.00 | reference |' in done.stdout
     assert f'| cluspro_shapes | 3 | 42.17 ± 1.04 | +1.17 ± {half:.2f} |' in done.stdout
-    assert 'zeroshot' not in done.stdout
+    assert 'zeroshot' not in done.stdout and 'large' not in done.stdout
 
 
 def test_a_missing_reference_is_named(tmp_path):

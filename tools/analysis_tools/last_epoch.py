@@ -13,15 +13,20 @@ from mmcluspro.analysis import mean_and_std, paired_difference
 from mmcluspro.engine.launch import run_command
 
 
-def last_validations(folder: Path) -> dict[str, dict[int, float]]:
-    """AUC by row and seed, of the records that have validations."""
+def last_validations(folder: Path, reference: str) -> dict[str, dict[int, float]]:
+    """AUC by row and seed, of the records that have validations on the reference's data."""
     rows: dict[str, dict[int, float]] = {}
+    data: dict[str, str | None] = {}
     for path in sorted(folder.glob('*_seed*.json')):
         name, _, seed = path.stem.rpartition('_seed')
-        curve = json.loads(path.read_text()).get('val_auc')
-        if curve:
-            rows.setdefault(name, {})[int(seed)] = curve[-1]
-    return rows
+        record = json.loads(path.read_text())
+        if record.get('val_auc'):
+            rows.setdefault(name, {})[int(seed)] = record['val_auc'][-1]
+            data[name] = record.get('fingerprint', {}).get('val_dataloader')
+    if reference not in rows:
+        raise ValueError(f'There is no row {reference} in {folder}, which has: '
+                         f'{", ".join(rows) or "none"}.')
+    return {name: values for name, values in rows.items() if data[name] == data[reference]}
 
 
 def main() -> None:
@@ -30,10 +35,7 @@ def main() -> None:
     parser.add_argument('folder', type=Path, help='records of reproduce.py')
     parser.add_argument('--reference', default='baseline_shapes', help='default baseline_shapes')
     args = parser.parse_args()
-    rows = last_validations(args.folder)
-    if args.reference not in rows:
-        raise ValueError(f'There is no row {args.reference} in {args.folder}, which has: '
-                         f'{", ".join(rows) or "none"}.')
+    rows = last_validations(args.folder, args.reference)
     print(f'| row | seeds | AUC | − {args.reference}, paired |\n|---|---|---|---|')
     for name, values in rows.items():
         gap = paired_difference(values, rows[args.reference])
