@@ -35,3 +35,12 @@ def test_differences_of_the_last_epoch_are_paired(tmp_path):
 def test_a_missing_reference_is_named(tmp_path):
     done = run(tmp_path, '--reference', 'other')
     assert done.returncode == 2 and 'no row other' in done.stderr and 'Traceback' not in done.stderr
+
+
+def test_tests_by_the_chosen_epoch(tmp_path):
+    for seed, (epoch, auc) in enumerate([(3, 40.0), (3, 42.0), (2, 30.0)]):
+        (tmp_path / f'baseline_shapes_seed{seed}.json').write_text(json.dumps(dict(
+            val_auc=[1.0], val_metrics=dict(step=epoch), metrics={'czsl/auc': auc})))
+    (tmp_path / 'csp_shapes_seed0.json').write_text(json.dumps(dict(val_auc=[1.0])))
+    done = run(tmp_path, '--chosen', 'baseline_', 'cluspro_')
+    assert done.stdout.splitlines()[2:] == ['| 2 | 1 | 30.00 ± 0.00 |', '| 3 | 2 | 41.00 ± 1.41 |']

@@ -1,9 +1,11 @@
 """Validation AUC after the last epoch, seed by seed: a comparison that chooses no epoch.
 
     python tools/analysis_tools/last_epoch.py docs/results/runs --reference baseline_shapes
+    python tools/analysis_tools/last_epoch.py docs/results/runs --chosen baseline_ cluspro_
 
 The test of a table is of the epoch that was best on validation; where validation is small, which
-epoch that is depends on chance. Reads the records of reproduce.py.
+epoch that is depends on chance. The second command shows what the choice does to the test. Reads
+the records of reproduce.py.
 """
 import argparse
 import json
@@ -29,12 +31,31 @@ def last_validations(folder: Path, reference: str) -> dict[str, dict[int, float]
     return {name: values for name, values in rows.items() if data[name] == data[reference]}
 
 
+def by_choice(folder: Path, reference: str, names: list[str]) -> dict[int, list[float]]:
+    """Test AUC by the epoch that validation chose, of rows whose names start so."""
+    tests: dict[int, list[float]] = {}
+    for name, values in last_validations(folder, reference).items():
+        for seed in values if name.startswith(tuple(names)) else ():
+            record = json.loads((folder / f'{name}_seed{seed}.json').read_text())
+            tests.setdefault(record['val_metrics']['step'], []).append(
+                record['metrics']['czsl/auc'])
+    return dict(sorted(tests.items()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('folder', type=Path, help='records of reproduce.py')
     parser.add_argument('--reference', default='baseline_shapes', help='default baseline_shapes')
+    parser.add_argument('--chosen', nargs='+', metavar='PREFIX',
+                        help='instead: test AUC by the chosen epoch, of rows that start so')
     args = parser.parse_args()
+    if args.chosen:
+        print('| chosen epoch | runs | test AUC |\n|---|---|---|')
+        for epoch, tests in by_choice(args.folder, args.reference, args.chosen).items():
+            mean, spread = mean_and_std(tests)
+            print(f'| {epoch} | {len(tests)} | {mean:.2f} ± {spread or 0:.2f} |')
+        return
     rows = last_validations(args.folder, args.reference)
     print(f'| row | seeds | AUC | − {args.reference}, paired |\n|---|---|---|---|')
     for name, values in rows.items():
