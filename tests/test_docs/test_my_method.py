@@ -112,6 +112,7 @@ def test_the_page_shows_what_the_package_has():
         assert (EXAMPLE / line).exists(), line
 
 
+@pytest.mark.slow
 def test_a_table_of_the_example_is_planned_and_costed(installed, tmp_path):
     """What the page says on comparing, up to the trainings themselves."""
     table = EXAMPLE / 'configs' / 'my_tables.yml'
