@@ -78,10 +78,11 @@ def caption(table: Table, summaries: Sequence[Summary], dataset: str,
     """What the table is, in a sentence or two."""
     commits = sorted({record.get('commit', 'unknown') for summary in summaries
                       for record in summary.records.values()})
+    spread = (f'mean ± standard deviation over seeds {seeds[0]} to {seeds[-1]}; the last column '
+              'but one is the mean difference seed by seed ± half its 95% t-interval.'
+              if len(seeds) > 1 else f'seed {seeds[0]} alone.')
     text = (f'{table.label}. {table.title}, on {DATASETS[dataset]}, test split, {table.world} '
-            f'world, in percent: mean ± standard deviation over seeds {seeds[0]} to {seeds[-1]}; '
-            'the last column but one is the mean difference seed by seed ± half its 95% '
-            't-interval.')
+            f'world, in percent: {spread}')
     if commits:
         text += f' Commit {", ".join(commits)}.'
     if any(summary.run and not summary.records for summary in summaries):

@@ -70,6 +70,7 @@ def test_a_failure_is_named_and_the_rest_goes_on(reproduce):
     assert ('FAILED learn_shapes-head.k=7_seed0: error: no space left on the moon (log: '
             'work_dirs/reproduce/learn_shapes-head.k=7_seed0/output.log)') in err
     assert '| K=1 | 1 | 60.0 |' in out and '| K=7 | not yet run | – |' in out
+    assert 'in percent: seed 0 alone.' in out
 
     code, out, _ = reproduce('table4a', '--seeds', '1')
     assert code == 0 and '2 runs: 1 finished, 1 to do.' in out
