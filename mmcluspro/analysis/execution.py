@@ -77,8 +77,10 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # What is ignored stays so: nohup ignores SIGHUP, to go on after the terminal is closed.
     before = {number: signal.signal(number, interrupt)
-              for number in (signal.SIGTERM, signal.SIGHUP)}
+              for number in (signal.SIGTERM, signal.SIGHUP)
+              if signal.getsignal(number) is not signal.SIG_IGN}
     try:
         yield
     finally:

@@ -100,7 +100,7 @@ def _texts(value: Any) -> Iterator[str]:
 def _file_of(name: str) -> Path | None:
     """The file that a field of the model names: weights, word vectors, stored features."""
     for path in (Path(name), SHIPPED_WEIGHTS / f'{name}.pt', Path(name) / FACTS):
-        if path.is_file():
+        if os.path.isfile(path):  # Path.is_file raises for a text that is too long for a name
             return path
     return None
 

@@ -75,6 +75,11 @@ def test_other_files_of_the_model_are_another_result(config, tmp_path, changed):
     assert store.changes(Run.make(config)) == ['weights']
 
 
+def test_a_long_text_in_a_model_is_no_file(config):
+    config.write_text(f'model = dict(context={"word " * 100!r})\ntrain_cfg = None')
+    assert 'weights' not in Run.make(config).fingerprint
+
+
 def test_records_are_found_again_by_content_whatever_the_file_is_called(config, tmp_path):
     folder = tmp_path / 'runs'
     folder.mkdir()

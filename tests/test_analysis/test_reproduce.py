@@ -11,7 +11,7 @@ import time
 import pytest
 
 from mmcluspro.analysis import Store
-from mmcluspro.analysis.execution import Active, LocalJobs, clock, devices
+from mmcluspro.analysis.execution import Active, LocalJobs, clock, devices, interruptible
 from mmcluspro.analysis.work_folder import open_log, time_left
 
 RUNS = 'work_dirs/reproduce/runs'
@@ -163,6 +163,18 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home, 
     assert '| K=1 | 1 | 60.0 |' in out and '| K=9 | not yet run |' in out
     assert json.loads(finished.read_text())['metrics']['czsl/auc'] == 60
     open_log(started.parent).close()  # nobody is at work there any more
+
+
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_two_processes_do_not_work_in_one_folder(reproduce):
