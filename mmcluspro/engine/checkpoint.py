@@ -154,9 +154,14 @@ def find_resumable(work_dir: str | Path) -> Path | None:
     Returns:
         Path | None: None where a run can only start anew.
     """
-    numbered = [(int(found[1]), path) for path in Path(work_dir).glob('*.pth')
-                if (found := re.fullmatch(r'(?:epoch|iter)_(\d+)\.pth', path.name))]
-    for _, path in sorted(numbered, reverse=True):
+    folder = Path(work_dir)
+    # Of the run that was started last: the folder may hold files of a longer one before it.
+    pointer = folder / 'last_checkpoint'
+    last = Path(pointer.read_text().strip()).name if pointer.is_file() else ''
+    found = [path for path in folder.glob('*.pth')
+             if re.fullmatch(r'(?:epoch|iter)_\d+\.pth', path.name)]
+    order = sorted(found, key=lambda path: (path.name == last, path.stat().st_mtime_ns))
+    for path in reversed(order):
         try:
             safe_load(path)
         except ValueError as error:

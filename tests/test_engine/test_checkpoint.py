@@ -128,6 +128,9 @@ def test_the_newest_checkpoint_that_can_be_read_is_resumed(tmp_path, capsys):
         torch.save({'epoch': epoch}, tmp_path / f'epoch_{epoch}.pth')
     torch.save({}, tmp_path / 'best_czsl_auc_epoch_11.pth')  # has no optimiser to go on with
     assert find_resumable(tmp_path).name == 'epoch_10.pth'
+    (tmp_path / 'last_checkpoint').write_text('moved/since/epoch_2.pth')  # of a run started anew
+    assert find_resumable(tmp_path).name == 'epoch_2.pth'
+    (tmp_path / 'last_checkpoint').write_text('epoch_10.pth')
 
     whole = (tmp_path / 'epoch_10.pth').read_bytes()
     (tmp_path / 'epoch_10.pth').write_bytes(whole[:len(whole) // 2])
