@@ -157,10 +157,13 @@ def find_resumable(work_dir: str | Path) -> Path | None:
     folder = Path(work_dir)
     # Of the run that was started last: the folder may hold files of a longer one before it.
     pointer = folder / 'last_checkpoint'
-    last = Path(pointer.read_text().strip()).name if pointer.is_file() else ''
-    found = [path for path in folder.glob('*.pth')
-             if re.fullmatch(r'(?:epoch|iter)_\d+\.pth', path.name)]
-    order = sorted(found, key=lambda path: (path.name == last, path.stat().st_mtime_ns))
+    last = Path(pointer.read_text().strip()) if pointer.is_file() else folder / 'none'
+    if not last.is_file():
+        last = folder / last.name  # the folder was moved
+    # CheckpointHook.out_dir puts them elsewhere.
+    found = {path for place in (folder, last.parent) for path in place.glob('*.pth')
+             if re.fullmatch(r'(?:epoch|iter)_\d+\.pth', path.name)}
+    order = sorted(found, key=lambda path: (path == last, path.stat().st_mtime_ns))
     for path in reversed(order):
         try:
             safe_load(path)

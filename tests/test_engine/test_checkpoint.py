@@ -130,6 +130,10 @@ def test_the_newest_checkpoint_that_can_be_read_is_resumed(tmp_path, capsys):
     assert find_resumable(tmp_path).name == 'epoch_10.pth'
     (tmp_path / 'last_checkpoint').write_text('moved/since/epoch_2.pth')  # of a run started anew
     assert find_resumable(tmp_path).name == 'epoch_2.pth'
+    (tmp_path / 'elsewhere').mkdir()
+    torch.save({}, tmp_path / 'elsewhere' / 'epoch_3.pth')  # as CheckpointHook.out_dir does
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'elsewhere' / 'epoch_3.pth'))
+    assert find_resumable(tmp_path).parent.name == 'elsewhere'
     (tmp_path / 'last_checkpoint').write_text('epoch_10.pth')
 
     whole = (tmp_path / 'epoch_10.pth').read_bytes()
