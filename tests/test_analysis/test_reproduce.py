@@ -147,8 +147,8 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home, 
         [sys.executable, str(home / 'tools/analysis_tools/reproduce.py'), '4a', '4b', '--rows',
          'K=1', 'K=9', '--seeds', '1'], cwd=reproduce.place, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
-        # What runs in the background is born deaf to this signal, and so are its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        # What runs in the background or under nohup is born deaf to it, and so are its children.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     started = reproduce.place / 'work_dirs/reproduce/learn_shapes-head.k=9_seed0/started'
     finished = reproduce.place / RUNS / 'learn_shapes_seed0.json'
     until = time.time() + 120
