@@ -1,9 +1,7 @@
 """ClusPro for MMPretrain: compositional zero-shot learning with CLIP.
 
-Importing the package checks that the OpenMMLab packages are there, and makes
-mmengine read checkpoints without running code
-(:mod:`mmcluspro.engine.checkpoint`). ``CZSLInferencer`` and ``load_model``
-are imported when they are asked for.
+Importing the package checks that the OpenMMLab packages are there and changes nothing outside it.
+The names below are imported when they are first used.
 """
 from typing import Any
 
@@ -12,15 +10,14 @@ from .version import __version__
 
 check_requirements()
 
-from .engine.checkpoint import register_safe_loaders  # noqa: E402
-
-register_safe_loaders()
-
-__all__ = ['CZSLInferencer', '__version__', 'load_model']
+__all__ = ['CZSLInferencer', '__version__', 'load_model', 'safe_loading']
 
 
 def __getattr__(name: str) -> Any:
     if name in ('CZSLInferencer', 'load_model'):
         from . import apis
         return getattr(apis, name)
+    if name == 'safe_loading':
+        from .engine.checkpoint import safe_loading
+        return safe_loading
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

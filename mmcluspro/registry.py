@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
 
@@ -45,9 +46,13 @@ TRANSFORMS = HelpfulRegistry(
 METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
 HOOKS = HelpfulRegistry(
-    'hook', parent=MMENGINE_HOOKS, scope='mmcluspro', locations=['mmcluspro.engine.hooks'])
+    'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
+    locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.curve_hook'])
+RUNNERS = HelpfulRegistry(
+    'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
 
-_ALL = {registry.name: registry for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS)}
+_ALL = {registry.name: registry
+        for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS)}
 
 
 def hint(key: str, kind: str) -> str:

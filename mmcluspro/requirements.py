@@ -1,8 +1,8 @@
 """Checks that the OpenMMLab packages are installed, in versions that work.
 
-They stay out of ``install_requires`` because the maintained forks
-(``onedl-mmengine`` and its siblings) use the same import names: a hard
-requirement would overwrite them.
+They are an extra, not a dependency, because the maintained forks (``onedl-mmengine`` and its
+siblings) use the same import names: a dependency would overwrite them. The versions here are the
+source; a test compares the extra ``mm`` in pyproject.toml with them.
 """
 import re
 from importlib import import_module
@@ -10,7 +10,7 @@ from importlib import import_module
 # Import name, lowest version that works, first version that is not known to.
 REQUIREMENTS = (
     ('mmengine', '0.10.6', '1.0.0'),
-    ('mmcv', '2.0.0', '3.0.0'),
+    ('mmcv', '2.1.0', '3.0.0'),
     ('mmpretrain', '1.2.0', '2.0.0'),
 )
 INSTALL = "pip install 'mmcluspro[mm]' (or the forks: pip install onedl-mmengine onedl-mmcv " \

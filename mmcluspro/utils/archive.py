@@ -1,0 +1,72 @@
+"""Checksums of zip archives (``torch.save``, ``.npz``), which torch itself does not look at."""
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from mmcluspro.errors import FileError, reason_of
+
+COPY_AGAIN = 'Copy or download it again, or take another one.'
+BLOCK = 1 << 20
+
+
+def check_archive(file: Any, name: str) -> None:
+    """Compares every record of a zip archive with its CRC-32; other files pass.
+
+    Args:
+        file (str | Path | BinaryIO): The file; an open one is rewound.
+        name (str): What messages call it.
+
+    Raises:
+        FileError: Names the record.
+    """
+    try:
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                _check_records(archive, name)
+    except FileError:
+        raise
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # headers that are damaged raise almost anything
+        raise FileError(name, f'the archive is damaged ({reason_of(error)})',
+                        COPY_AGAIN) from error
+    finally:
+        if hasattr(file, 'seek'):
+            file.seek(0)
+
+
+def _check_records(archive: zipfile.ZipFile, name: str) -> None:
+    seen = set()
+    for info in archive.infolist():
+        try:
+            if info.filename in seen:
+                raise ValueError('it is there twice')
+            seen.add(info.filename)
+            with archive.open(info) as record:
+                while record.read(BLOCK):
+                    pass
+        except Exception as error:
+            raise FileError(name, f'the file is damaged ({reason_of(error)})', COPY_AGAIN,
+                            f'record {info.filename[:100]!r}') from error
+
+
+def check_named_digest(path: Path) -> None:
+    """Compares a file with the eight hex digits of its SHA-256 that its name ends with.
+
+    ``publish_model.py`` names files so, and so do OpenMMLab and torchvision. Other names pass.
+    """
+    found = re.search(r'-([0-9a-f]{8})\.pth$', path.name)
+    if not found or not re.search('[0-9]', found[1]):  # a word such as "-deadbeef" is no digest
+        return
+    digest = hashlib.sha256()
+    with path.open('rb') as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    if digest.hexdigest()[:8] != found[1]:
+        raise FileError(path, f'its SHA-256 begins with {digest.hexdigest()[:8]}, its name says '
+                        f'{found[1]}: it is damaged, or was changed',
+                        f'{COPY_AGAIN} If you changed it yourself, rename it.')

@@ -1,0 +1,141 @@
+"""Reads JSON, CSV lines and ``.npz`` arrays that may be damaged: content or a FileError."""
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mmcluspro.errors import FileError, reason_of
+
+from .archive import COPY_AGAIN
+from .digest import content_digest
+
+CELL = 100_000  # characters
+RATIO = 200  # floats compress two to one: an array that unpacks to more than this is a bomb
+CHECKSUM = 'checksum'
+
+
+def read_text(path: str | Path, remedy: str, limit: int = 1 << 30) -> str:
+    """The content of a UTF-8 file, with or without byte-order mark."""
+    path = Path(path)
+    if path.stat().st_size > limit:
+        raise FileError(path, f'it has {path.stat().st_size:,} bytes, more than {limit:,}', remedy)
+    try:
+        return path.read_text(encoding='utf-8-sig')
+    except UnicodeDecodeError as error:
+        raise FileError(path, f'it is not UTF-8 text ({reason_of(error)})', remedy) from None
+
+
+def read_json(path: str | Path, kind: type | tuple[type, ...], remedy: str) -> Any:
+    """The content of a JSON file, of type ``kind``.
+
+    Args:
+        path (str | Path): The file.
+        kind (type): What the content must be, for example dict.
+        remedy (str): What to do about a damaged file, a sentence.
+    """
+    try:
+        content = json.loads(read_text(path, remedy))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(path, f'it is no JSON, or damaged ({reason_of(error)})', remedy) from None
+    if not isinstance(content, kind):
+        raise FileError(path, f'it holds a {type(content).__name__}', remedy)
+    return content
+
+
+def with_checksum(content: dict[str, Any]) -> dict[str, Any]:
+    """The same fields and a digest of them, for :func:`verified`."""
+    return dict(content, **{CHECKSUM: content_digest(content)})
+
+
+def verified(content: dict[str, Any], path: str | Path, remedy: str,
+             fields: Sequence[str]) -> dict[str, Any]:
+    """The fields of :func:`with_checksum` without the digest; files of before have none.
+
+    Args:
+        content (dict): What the file holds.
+        path (str | Path): The file.
+        remedy (str): What to do about a damaged file, a sentence.
+        fields (Sequence[str]): The fields that it may have: a damaged name of the checksum must
+            not pass as a file of before.
+    """
+    found = {key: value for key, value in content.items() if key != CHECKSUM}
+    unknown = [key for key in found if key not in fields]
+    if unknown:
+        raise FileError(path, f'it has the field {unknown[0][:80]!r}, which is not known', remedy)
+    if CHECKSUM in content and content[CHECKSUM] != content_digest(found):
+        raise FileError(path, 'its content does not fit its checksum: it is damaged, or was '
+                        'edited', remedy, CHECKSUM)
+    return found
+
+
+def split_cells(line: str, delimiter: str) -> list[str]:
+    """Cells of one line of CSV; a quote that is not closed does not reach the next line.
+
+    Raises:
+        ValueError: Says what is wrong with the line.
+    """
+    if len(line) > CELL:
+        raise ValueError(f'the line has {len(line):,} characters, more than {CELL:,}')
+    try:
+        rows = list(csv.reader(io.StringIO(line, newline=''), delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise ValueError(f'the quotes do not fit ({error}): write "" for a quote inside quotes, '
+                         'or leave stray quotes out') from None
+    if len(rows) > 1:
+        raise ValueError('there is a line break inside a cell')
+    cells = rows[0] if rows else []
+    if any(not cell.isprintable() for cell in cells):
+        raise ValueError('a cell holds a control character')
+    return cells
+
+
+def read_npz(path: str | Path, remedy: str = COPY_AGAIN,
+             wanted: Callable[[str], bool] = lambda name: True) -> dict[str, np.ndarray]:
+    """Arrays of an ``.npz`` file by name; what a header claims is compared before it is read.
+
+    Args:
+        path (str | Path): The file.
+        remedy (str): What to do about a damaged file, a sentence.
+        wanted (Callable): Which names to read. Defaults to all.
+    """
+    found: dict[str, np.ndarray] = {}
+    name = ''
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                name = info.filename.removesuffix('.npy')
+                if name in found:
+                    raise ValueError('it is there twice')
+                if wanted(name):
+                    found[name] = _read_array(archive, info)
+    except Exception as error:  # damaged archives raise almost anything
+        raise FileError(path, f'the file is no .npz, or damaged ({reason_of(error)})', remedy,
+                        f'array {name!r}' if name else None) from error
+    return found
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    if info.file_size > 1 << 24 and info.file_size > RATIO * info.compress_size:
+        raise ValueError(f'it unpacks to {info.file_size:,} bytes from {info.compress_size:,}')
+    with archive.open(info) as record:
+        version = np.lib.format.read_magic(record)
+        read_header = {(1, 0): np.lib.format.read_array_header_1_0,
+                       (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, dtype = read_header(record)
+        count = 1
+        for size in shape:
+            count *= size
+        if dtype.hasobject or min(shape, default=0) < 0 or (
+                count * dtype.itemsize != info.file_size - record.tell()):
+            raise ValueError(f'its header claims {dtype} of shape {shape}')
+    with archive.open(info) as record:
+        return np.lib.format.read_array(record, allow_pickle=False)

@@ -1,0 +1,16 @@
+"""Cells of CSV files that a spreadsheet would run as a formula, written as text and read back."""
+import re
+
+# A cell that begins with one of these signs is a formula to a spreadsheet.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
+GUARDED = re.compile(r"'+[=+\-@\t\r]")
+
+
+def guard(cell: str) -> str:
+    """A cell that stays text in a spreadsheet: a quote before a sign that begins a formula."""
+    return f"'{cell}" if FORMULA.match(cell) else cell
+
+
+def unguard(cell: str) -> str:
+    """What :func:`guard` was given."""
+    return cell[1:] if GUARDED.match(cell) else cell
