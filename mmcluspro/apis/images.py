@@ -3,21 +3,21 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import TRANSFORMS
-from PIL import Image, ImageOps
+from PIL import Image
 
-from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES
-from mmcluspro.datasets.folder_tree import _images as images_below
-
-LOADER = 'LoadImageFromFile'
+from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below
+from mmcluspro.datasets.pixels import apply_steps, as_bgr, check_size, read_picture
+from mmcluspro.description import pipeline_of
 
 
 class Item(NamedTuple):
@@ -61,7 +61,7 @@ _FORMS = ('give a path, a folder, a glob pattern, a PIL image, an array (H, W, 3
 def _paths(text: str) -> Iterator[str]:
     path = Path(text).expanduser()
     if path.is_dir():
-        names = images_below(path)
+        names = images_below(path, once=True)
         if not names:
             raise ValueError(f'No image below {text}; looked for '
                              f'{", ".join(sorted(IMAGE_SUFFIXES))}.')
@@ -88,37 +88,32 @@ def _checked(image: Any, place: int) -> Any:
     return image
 
 
-def _as_bgr(image: Any) -> np.ndarray:
-    if isinstance(image, Image.Image):
-        upright = ImageOps.exif_transpose(image) or image
-        return np.ascontiguousarray(np.asarray(upright.convert('RGB'))[..., ::-1])
-    if image.ndim == 2:
-        image = image[..., None]
-    return np.ascontiguousarray(
-        image.repeat(3, axis=2) if image.shape[2] == 1 else image[..., :3])
-
-
 class Preprocessor:
-    """The test pipeline of a config, for files and for images in memory.
+    """Prepares files and images in memory as the tests of the training did.
 
     Args:
-        cfg (Config): The model's config.
-        size (int | None): Image side of the tower. Pipelines without a resize, of data that is
+        description (Mapping): ``description`` of a model: its ``preparation`` is plain numbers.
+        size (int | None): Image side of the tower. Preparations without a resize, of data that is
             drawn at that size, get one.
+        config (Config, optional): The user's own config, whose test pipeline is built where plain
+            numbers cannot say it. Defaults to None.
     """
 
-    def __init__(self, cfg: Config, size: int | None) -> None:
-        steps = [dict(step) for step in pipeline_of(cfg)]
-        loaders = [step for step in steps if step['type'].split('.')[-1] == LOADER]
-        rest = [step for step in steps if step not in loaders]
-        rest = [step for step in rest if step['type'].split('.')[-1] != 'PackInputs']
-        if size and not any('Resize' in step['type'] or 'Crop' in step['type'] for step in rest):
-            rest += [dict(type='ResizeEdge', scale=size, edge='short', backend='pillow',
-                          interpolation='bicubic'), dict(type='CenterCrop', crop_size=size)]
-        with DefaultScope.overwrite_default_scope('mmpretrain'):
-            self.load: Any = TRANSFORMS.build(loaders[0] if loaders else dict(type=LOADER))
-            self.rest = Compose([TRANSFORMS.build(step)
-                                 for step in [*rest, dict(type='PackInputs')]])
+    def __init__(self, description: Mapping[str, Any], size: int | None,
+                 config: Config | None = None) -> None:
+        found = description.get('preparation')
+        if found is None and config is None:
+            raise ValueError(
+                'The checkpoint does not say how pictures are prepared in a way that can be built: '
+                f'{description.get("no_preparation", "it has no preparation")}. Give the config '
+                'file of the training with --config FILE (config=…).')
+        self.pipeline = config_pipeline(config) if found is None else None
+        self.decoder: str = 'cv2' if found is None else found['decoder']
+        self.steps: list[dict[str, Any]] = [] if found is None else list(found['steps'])
+        if size and found is not None and not self.steps:
+            self.steps = [
+                dict(step='resize', size=size, edge='short', backend='pillow',
+                     interpolation='bicubic'), dict(step='crop', size=[size, size])]
 
     def __call__(self, item: Item) -> tuple[Any, str | None]:
         """Reads one image.
@@ -127,37 +122,24 @@ class Preprocessor:
             tuple: The image (3, H, W), uint8, and None; or None and why it cannot be read.
         """
         try:
-            if isinstance(item.source, str):
-                image = self._read(item.source)
-            else:
-                pixels = _as_bgr(item.source)
-                image = dict(img=pixels, img_shape=pixels.shape[:2], ori_shape=pixels.shape[:2])
-            return self.rest(image)['inputs'], None
+            pixels = read_picture(item.source, self.decoder) if isinstance(item.source, str) else (
+                as_bgr(item.source))
+            check_size(pixels.shape[1], pixels.shape[0])
+            if self.pipeline is not None:
+                shape = pixels.shape[:2]
+                return self.pipeline(dict(img=pixels, img_shape=shape, ori_shape=shape))[
+                    'inputs'], None
+            image = apply_steps(pixels, self.steps).transpose(2, 0, 1)
+            return torch.from_numpy(np.ascontiguousarray(image)), None
         except Exception as error:  # one file of thousands must not end the run
             reason = ' '.join(str(error).split()) or type(error).__name__
             return None, reason if isinstance(error, (ValueError, OSError)) else (
                 f'{type(error).__name__}: {reason}')
 
-    def _read(self, path: str) -> dict:
-        if not os.path.getsize(path):
-            raise ValueError('the file is empty')
-        try:
-            return self.load(dict(img_path=path))
-        except Exception:  # formats that OpenCV does not know, such as GIF
-            try:
-                with Image.open(path) as image:
-                    pixels = _as_bgr(image)
-            except (OSError, SyntaxError, ValueError) as error:
-                raise ValueError('not an image, or damaged') from error
-            return dict(img=pixels, img_shape=pixels.shape[:2], ori_shape=pixels.shape[:2])
 
-
-def pipeline_of(cfg: Config) -> list:
-    """The test pipeline of a config."""
-    loader = cfg.get('test_dataloader') or {}
-    pipeline = loader.get('dataset', {}).get('pipeline', cfg.get('test_pipeline'))
-    if pipeline is None:
-        raise ValueError(
-            'The config of the checkpoint has neither test_dataloader.dataset.pipeline nor '
-            'test_pipeline, which say how images are prepared.')
-    return pipeline
+def config_pipeline(cfg: Any) -> Compose:
+    """Builds the test pipeline of the user's own config, without its loader."""
+    steps = [step for step in pipeline_of(cfg)
+             if step['type'].split('.')[-1] not in ('LoadImageFromFile', 'PackInputs')]
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return Compose([TRANSFORMS.build(step) for step in [*steps, dict(type='PackInputs')]])

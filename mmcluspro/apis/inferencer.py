@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import islice
@@ -15,19 +15,19 @@ from mmengine.config import Config
 from torch import Tensor
 from tqdm import tqdm
 
-from mmcluspro.engine.hooks.composition_hook import score_link, stored_calibration
-from mmcluspro.evaluation import Calibration, probabilities
-from mmcluspro.models.heads.three_path_head import fuse
+from mmcluspro.evaluation import WORLDS, Calibration, chosen_for, world_candidates
+from mmcluspro.models import Candidates, Features, Scores
+from mmcluspro.models.candidates import Pair, cross
 from mmcluspro.models.peft import merge
 
-from .candidates import Candidates, Pair, cross, known_candidates, listed_candidates
-from .config_text import check_types
-from .images import Item, Preprocessor, list_images, pipeline_of
+from .images import Item, Preprocessor, list_images
 from .model import load_model
-from .ranking import Row, marginal, rank
+from .pair_file import read_pairs
+from .ranking import Row, rank
 from .result import Prediction
 
-WORLDS = ('closed', 'open')
+Pairs = Sequence[Pair] | str | Path
+MAX_ADDED = 1000  # new words that the text side keeps between calls
 
 
 class CZSLInferencer:
@@ -37,6 +37,8 @@ class CZSLInferencer:
         checkpoint (str | Path): A file that training wrote; nothing else is needed.
         device (str | torch.device, optional): Defaults to None: a GPU where there is one.
         config (str | Path | Config, optional): As in :func:`load_model`. Defaults to None.
+        imports (Sequence[str]): As in :func:`load_model`. Defaults to ().
+        weights (str | Path | Mapping, optional): As in :func:`load_model`. Defaults to None.
 
     Examples:
         >>> from mmcluspro import CZSLInferencer
@@ -46,28 +48,26 @@ class CZSLInferencer:
     """
 
     def __init__(self, checkpoint: str | Path, device: str | torch.device | None = None,
-                 config: str | Path | Config | None = None) -> None:
+                 config: str | Path | Config | None = None, imports: Sequence[str] = (),
+                 weights: str | Path | Mapping[str, str | Path] | None = None) -> None:
         self.device = torch.device(device or ('cuda' if torch.cuda.is_available() else 'cpu'))
         self.checkpoint = str(checkpoint)
-        self.model: Any = load_model(checkpoint, 'cpu', config)
-        if config is None:
-            check_types(pipeline_of(self.model.cfg), self.checkpoint)
+        self.model: Any = load_model(checkpoint, 'cpu', config, imports, weights)
         merge(self.model.backbone, keep=False)
         self.model.requires_grad_(False).to(self.device)
         self.space = self.model.space
         size = getattr(getattr(self.model.backbone, 'visual', None), 'image_size', None)
         self.size: int | None = size[0] if isinstance(size, (tuple, list)) else size
-        self.preprocess = Preprocessor(self.model.cfg, self.size)
+        self.preprocess = Preprocessor(self.model.description, self.size, self.model.cfg)
         self._known: dict[str, Candidates] = {}
-        self._last: tuple[Candidates, tuple[Tensor, ...]] | None = None
 
-    def __call__(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
+    def __call__(self, images: Any, pairs: Pairs | None = None, top_k: int = 5,
                  threshold: float | None = None, world: str = 'closed', batch_size: int = 32,
                  **options: Any) -> list[Prediction]:
         """As :meth:`stream`, with all answers in a list."""
         return list(self.stream(images, pairs, top_k, threshold, world, batch_size, **options))
 
-    def stream(self, images: Any, pairs: Sequence[Pair] | None = None, top_k: int = 5,
+    def stream(self, images: Any, pairs: Pairs | None = None, top_k: int = 5,
                threshold: float | None = None, world: str = 'closed', batch_size: int = 32, *,
                attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
                workers: int = 2, progress: bool | None = None) -> Iterator[Prediction]:
@@ -76,8 +76,9 @@ class CZSLInferencer:
         Args:
             images: As in :func:`~mmcluspro.apis.images.list_images`: paths, folders, patterns,
                 PIL images, BGR arrays, or a list of these.
-            pairs (Sequence, optional): Pairs of names to choose from, known or new. Defaults to
-                None: those of ``world``.
+            pairs (Sequence | str | Path, optional): Pairs of names to choose from, known or new,
+                or a file of them (:func:`~mmcluspro.apis.pair_file.read_pairs`). Defaults to None:
+                those of ``world``.
             top_k (int): Number of pairs, attributes and objects to return. Defaults to 5.
             threshold (float, optional): Abstain below this probability. Defaults to None: never.
             world (str): 'closed': the pairs of the data the model was trained on; 'open': all
@@ -108,7 +109,7 @@ class CZSLInferencer:
         return self._answers(items, candidates, calibration, top_k, threshold, batch_size,
                              workers, bar)
 
-    def candidates(self, pairs: Sequence[Pair] | None = None, world: str = 'closed',
+    def candidates(self, pairs: Pairs | None = None, world: str = 'closed',
                    attributes: Sequence[str] | None = None,
                    objects: Sequence[str] | None = None) -> Candidates:
         """The pairs to choose from; arguments as in :meth:`stream`."""
@@ -122,17 +123,27 @@ class CZSLInferencer:
                              'attributes or objects are given.')
         if listed:
             pairs = cross(attributes, objects, self.space)
+        if isinstance(pairs, (str, Path)):
+            pairs = read_pairs(pairs)
         if pairs is not None:
-            return listed_candidates(self.model.head, self.space, pairs).to(self.device)
+            return self._named(pairs)
         if world not in self._known:
-            threshold = self.model.meta.get('calibration', {}).get('open', {}).get('threshold')
-            self._known[world] = known_candidates(
+            threshold = chosen_for(self.model.meta, 'open').threshold
+            self._known[world] = world_candidates(
                 self.model.head, self.space, world, threshold).to(self.device)
         return self._known[world]
 
+    def _named(self, pairs: Sequence[Pair]) -> Candidates:
+        text, space = self.model.head.text, self.space
+        added = (len(text.attributes) - len(space.attributes)
+                 + len(text.objects) - len(space.objects))
+        if added > MAX_ADDED:  # words of earlier calls: memory stays the same over any number
+            text.restore()
+        return Candidates.from_names(text, space, pairs).to(self.device)
+
     def calibration(self, world: str = 'closed') -> Calibration:
         """What validation chose, or none with a warning."""
-        found = stored_calibration(self.model.meta.get('calibration', {}), world)
+        found = chosen_for(self.model.meta, world).calibration
         if found is None:
             warnings.warn(
                 f'{self.checkpoint} holds no calibration for the {world} world: the probabilities '
@@ -142,49 +153,22 @@ class CZSLInferencer:
         return found
 
     @torch.inference_mode()
-    def features(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Features of a batch of :class:`Preprocessor` images: f_a, f_o, f_c, each (B, D).
-
-        Only the last one for a model without a neck.
-        """
+    def features(self, inputs: Sequence[Tensor]) -> Features:
+        """Features of a batch of :class:`Preprocessor` images, each (3, H, W), uint8."""
         batch = self.model.data_preprocessor(dict(inputs=list(inputs)))['inputs']
         return self.model.extract_feat(batch)
 
-    def scores(self, inputs: Sequence[Tensor], candidates: Candidates) -> tuple[Tensor, ...]:
-        """Scores of a batch.
+    @torch.inference_mode()
+    def score(self, feats: Features, candidates: Candidates) -> Scores:
+        """Scores of what :meth:`features` returned, from the model's head.
 
         Args:
-            inputs (Sequence[Tensor]): Images of :class:`Preprocessor`, each (3, H, W), uint8.
+            feats (Features): Of B images.
             candidates (Candidates): The pairs.
-
-        Returns:
-            tuple: Eq. 13 (B, P), and p(a) (B, A) and p(o) (B, O), on the device; the last two
-            are empty for a head without these paths.
         """
-        return self.compare(self.features(inputs), candidates)
-
-    @torch.inference_mode()
-    def compare(self, feats: tuple[Tensor, ...], candidates: Candidates) -> tuple[Tensor, ...]:
-        """As :meth:`scores`, of what :meth:`features` returned."""
-        head = self.model.head
-        *primitives, pair = head.compare(feats, self._texts(candidates))
-        if not primitives:
-            return fuse((None, None, pair), candidates.pairs, head.fusion), *[pair[:, :0]] * 2
-        attr, obj = primitives
-        return (fuse((attr, obj, pair), candidates.pairs, head.fusion),
-                attr.softmax(dim=1), obj.softmax(dim=1))
-
-    def _texts(self, candidates: Candidates) -> tuple[Tensor, ...]:
-        """Text features of the paths that the head has, kept for the pairs of the last call."""
-        if self._last is None or self._last[0] is not candidates:
-            text = self.model.head.text
-            if self.model.head.fusion == 'composition':
-                texts: tuple[Tensor, ...] = (text.encode_pairs(candidates.text_pairs), )
-            else:
-                attr, obj, pair = text(candidates.text_pairs)
-                texts = attr[candidates.text_attributes], obj[candidates.text_objects], pair
-            self._last = candidates, texts
-        return self._last[1]
+        self.model.head.adapt(feats)
+        # Another call may have made the text side forget the words of these pairs.
+        return self.model.head.score(feats, candidates.renewed(self.model.head.text))
 
     def _answers(self, items: list[Item], candidates: Candidates, calibration: Calibration,
                  top_k: int, threshold: float | None, batch_size: int, workers: int,
@@ -195,10 +179,7 @@ class CZSLInferencer:
                 rows = iter(self.rank(inputs, candidates, calibration, top_k) if inputs else ())
                 for item, (_, error) in zip(chunk, read):
                     if error is None:
-                        pairs, attributes, objects = next(rows)
-                        yield Prediction(
-                            item.name, pairs, attributes, objects,
-                            threshold is not None and pairs[0].probability < threshold)
+                        yield Prediction.of(item.name, next(rows), threshold)
                     else:
                         yield Prediction(item.name, error=error)
                     bar.update()
@@ -220,8 +201,5 @@ class CZSLInferencer:
     def rank(self, inputs: Sequence[Tensor], candidates: Candidates, calibration: Calibration,
              top_k: int) -> Iterator[Row]:
         """Best pairs, attributes and objects of a batch, see :mod:`~mmcluspro.apis.ranking`."""
-        score, attr, obj = self.scores(inputs, candidates)
-        chance = probabilities(score, candidates.seen, calibration, score_link(self.model.head))
-        if not attr.shape[1]:  # one path only
-            attr, obj = marginal(chance, candidates)
-        return rank(chance, attr, obj, candidates, top_k)
+        scores = self.score(self.features(inputs), candidates)
+        return rank(scores, candidates, calibration, self.model.head.link, top_k)

@@ -1,16 +1,19 @@
-"""Reads a list of pairs to choose from."""
+"""Lists of pairs to choose from: one parser for files, text boxes and Python."""
 import csv
+import re
 from pathlib import Path
 
-from mmcluspro.datasets.faults import raise_faults
-from mmcluspro.datasets.splits import read_pair_list
+from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.utils.plain_files import read_text
+
+Pair = tuple[str, str]
+HEADER = ('attribute', 'object')
+FORM = ('Write one pair per line: "attribute object", or "attribute, object" where a name has '
+        'several words; each pair once. What follows a # is a comment.')
 
 
-def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Pairs of a text file, in its order.
-
-    One ``attribute object`` a line, as in the published lists; with names of several words
-    ``attribute,object`` (comma, semicolon or tab). A first line ``attribute,object`` is a header.
+def read_pairs(path: str | Path) -> list[Pair]:
+    """Pairs of a text file, in its order; see :func:`parse_pairs`.
 
     Args:
         path (str | Path): The file, in UTF-8.
@@ -18,22 +21,70 @@ def read_pairs(path: str | Path) -> list[tuple[str, str]]:
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f'No list of pairs at {path}.')
-    try:
-        lines = [line for line in path.read_text(encoding='utf-8-sig').splitlines()
-                 if line.strip()]
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not UTF-8 text ({error}).') from error
-    delimiter = next((sign for sign in ',;\t' if lines and sign in lines[0]), None)
-    if delimiter is None:
-        pairs, faults = read_pair_list(path)
-        raise_faults(faults, 'A list of pairs has "attribute object", or for names of several '
-                     'words "attribute,object", in each line, and each pair once.')
-        return list(pairs)
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter)]
-    if [cell.lower() for cell in rows[0]] == ['attribute', 'object']:
-        rows = rows[1:]
-    for number, row in enumerate(rows, 1):
-        if len(row) != 2 or not all(row):
-            raise ValueError(f'{path}, pair {number}: two names "attribute{delimiter}object" '
-                             f'expected, got {delimiter.join(row)!r}.')
-    return [(row[0], row[1]) for row in rows]
+    return parse_pairs(read_text(path, 'Save it as UTF-8.'), f'{path}:')
+
+
+def parse_pairs(text: str, where: str = 'line ') -> list[Pair]:
+    """Pairs of a text, one per line.
+
+    A line is read on its own, so a mistake in one does not change the others: ``wet cat``, or with
+    names of several words ``wet, fire truck`` (comma, semicolon or tab). Names may stand in double
+    quotes. Empty lines, comments after ``#`` and a first line ``attribute, object`` are skipped.
+
+    Args:
+        text (str): What the user wrote.
+        where (str): What stands before the number of a line in messages. Defaults to 'line '.
+
+    Raises:
+        ValueError: Names the lines that are wrong.
+    """
+    found: dict[Pair, int] = {}
+    faults: list[Fault] = []
+    for number, line in enumerate(re.split(r'\r\n|\r|\n', text), 1):
+        line = re.split(r'(?:^|\s)#', line, maxsplit=1)[0].strip()
+        if not line:
+            continue
+        try:
+            pair = _pair(line)
+        except ValueError as error:
+            faults.append(Fault('pair line', f'{where}{number}', f'{error}, got {_short(line)}'))
+            continue
+        if not found and not faults and (pair[0].lower(), pair[1].lower()) == HEADER:
+            continue
+        first = found.setdefault(pair, number)
+        if first != number:
+            faults.append(Fault('pair line', f'{where}{number}',
+                                f'{_short(line)} already stands in line {first}'))
+    if not found and not faults:
+        faults.append(Fault('pair line', f'{where}1', 'there is no pair'))
+    raise_faults(faults, FORM)
+    return list(found)
+
+
+def _pair(line: str) -> Pair:
+    sign = next((sign for sign in '\t;,' if sign in line), None)
+    if sign is None:
+        cells = line.split()
+        if len(cells) != 2:
+            raise ValueError('expected two words')
+    else:
+        line = re.sub(rf'"\s+(?={sign})', '"', line)
+        try:
+            (cells, ) = csv.reader([line], delimiter=sign, skipinitialspace=True, strict=True)
+        except csv.Error:
+            raise ValueError('a double quote is not closed, or text follows it') from None
+        if len(cells) != 2:
+            raise ValueError(f'expected two names with one {_SIGNS[sign]} between them')
+    first, second = (' '.join(cell.split()) for cell in cells)
+    if not first or not second:
+        raise ValueError('a name is empty')
+    if not (first + second).isprintable():
+        raise ValueError('a name holds a control character')
+    return first, second
+
+
+_SIGNS = {',': 'comma', ';': 'semicolon', '\t': 'tab'}
+
+
+def _short(text: str, length: int = 60) -> str:
+    return repr(text if len(text) <= length else text[:length] + '…')

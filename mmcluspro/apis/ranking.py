@@ -1,37 +1,36 @@
-"""From the probabilities of a batch to the best pairs, attributes and objects of each image."""
+"""From the scores of a batch to the best pairs, attributes and objects of each image."""
 from collections.abc import Iterator
 
 from torch import Tensor
 
-from .candidates import Candidates
+from mmcluspro.evaluation import Calibration, probabilities
+from mmcluspro.models import Candidates, Scores
+
 from .result import NameScore, PairScore
 
 Row = tuple[tuple[PairScore, ...], tuple[NameScore, ...], tuple[NameScore, ...]]
 
 
-def marginal(chance: Tensor, candidates: Candidates) -> tuple[Tensor, Tensor]:
-    """Probabilities of the primitives, (B, A) and (B, O), as sums over their pairs (B, P)."""
-    sizes = len(candidates.attributes), len(candidates.objects)
-    attr, obj = (
-        chance.new_zeros(len(chance), size).index_add_(1, candidates.pairs[:, side], chance)
-        for side, size in enumerate(sizes))
-    return attr, obj
-
-
-def rank(chance: Tensor, attr: Tensor, obj: Tensor, candidates: Candidates,
+def rank(scores: Scores, candidates: Candidates, calibration: Calibration, link: str,
          top_k: int) -> Iterator[Row]:
     """Yields the best of each image.
 
     Args:
-        chance (Tensor): Probabilities of the pairs, shape (B, P).
-        attr (Tensor): Probabilities of the attributes, shape (B, A).
-        obj (Tensor): Probabilities of the objects, shape (B, O).
+        scores (Scores): Of a head; without attributes and objects, their probabilities are sums
+            over the pairs.
         candidates (Candidates): On the same device.
+        calibration (Calibration): Turns log scores into probabilities.
+        link (str): Of the head.
         top_k (int): How many of each.
 
     Yields:
         tuple: Pairs, attributes and objects, best first.
     """
+    chance = probabilities(scores.pair, candidates.seen, calibration, link)
+    attr, obj = (
+        _marginal(chance, candidates.pairs[:, side], len(names)) if given is None else given
+        for side, (given, names) in enumerate((
+            (scores.attribute, candidates.attributes), (scores.object, candidates.objects))))
     best = chance.topk(min(top_k, chance.shape[1]))
     places = candidates.pairs[best.indices]  # (B, k, 2)
     columns = (best.values, attr.gather(1, places[..., 0]), obj.gather(1, places[..., 1]),
@@ -42,6 +41,11 @@ def rank(chance: Tensor, attr: Tensor, obj: Tensor, candidates: Candidates,
         pairs = tuple(PairScore(names[0][pair[0]], names[1][pair[1]], *values)
                       for pair, *values in zip(*parts))
         yield pairs, singles[0][row], singles[1][row]
+
+
+def _marginal(chance: Tensor, owner: Tensor, size: int) -> Tensor:
+    """Sums over the pairs (B, P) of each primitive, shape (B, size)."""
+    return chance.new_zeros(len(chance), size).index_add_(1, owner, chance)
 
 
 def _best_names(table: Tensor, names: tuple[str, ...], top_k: int) -> list[tuple[NameScore, ...]]:

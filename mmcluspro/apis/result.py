@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 
@@ -50,6 +51,27 @@ class Prediction:
     objects: tuple[NameScore, ...] = ()
     abstained: bool = False
     error: str | None = None
+
+    @classmethod
+    def of(cls, image: str, row: tuple[tuple[PairScore, ...], tuple[NameScore, ...],
+                                       tuple[NameScore, ...]],
+           threshold: float | None = None) -> Prediction:
+        """The answer from the best pairs, attributes and objects of an image.
+
+        Args:
+            image (str): Its name.
+            row (tuple): Best first. Scores with NaN or infinity are no answer.
+            threshold (float, optional): Abstain below this probability. Defaults to None: never.
+        """
+        pairs, attributes, objects = row
+        scores = [score for pair in pairs
+                  for score in (pair.probability, pair.attribute_score, pair.object_score)]
+        scores += [name.score for name in (*attributes, *objects)]
+        if not all(map(isfinite, scores)):
+            return cls(image, error='the scores are NaN or infinite: the image, the weights or the '
+                       'precision are at fault')
+        return cls(image, pairs, attributes, objects,
+                   threshold is not None and not pairs[0].probability >= threshold)
 
     @property
     def best(self) -> PairScore | None:

@@ -10,7 +10,8 @@ from PIL import Image
 from mmcluspro import CZSLInferencer
 from mmcluspro.apis.images import list_images
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL
-from mmcluspro.engine.hooks.composition_hook import text_feasibility
+from mmcluspro.evaluation import head_feasibility
+from mmcluspro.models import Candidates
 
 
 def reference(model, pictures, space, temperature, bias):
@@ -18,8 +19,7 @@ def reference(model, pictures, space, temperature, bias):
     inputs = [torch.from_numpy(picture.transpose(2, 0, 1).copy()) for picture in pictures]
     with torch.no_grad():
         feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
-        model.head.set_worlds({'asked': space})
-        scores = model.head.scores(feats, 'asked').double().numpy()
+        scores = model.head.score(feats, Candidates.from_space(space)).pair.double().numpy()
     weights = scores**(1 / temperature) * np.exp(-bias / temperature * space.seen.numpy())
     return weights / weights.sum(1, keepdims=True)
 
@@ -50,7 +50,7 @@ def test_closed_world_equals_the_formula(inferencer, trained, pictures):
 
 def test_open_world_leaves_out_what_is_not_feasible(inferencer, trained, pictures, monkeypatch):
     model, space = trained[1], ShapesCZSL.make_space('all').open_world()
-    rho = text_feasibility(model.head.text, space)[space.pairs[:, 0], space.pairs[:, 1]]
+    rho = head_feasibility(model.head, space)[space.pairs[:, 0], space.pairs[:, 1]]
     threshold = float(rho[~space.seen].median())
     monkeypatch.setitem(inferencer.model.meta['calibration']['open'], 'threshold', threshold)
     monkeypatch.setattr(inferencer, '_known', {})
@@ -67,7 +67,7 @@ def test_attribute_and_object_scores_are_those_of_their_paths(inferencer, traine
     inputs = [torch.from_numpy(picture.transpose(2, 0, 1).copy()) for picture in pictures]
     with torch.no_grad():
         feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
-        attr, obj, _ = model.head.logits(feats, model.head.train_pairs)
+        attr, obj, _ = model.head.logits(feats, model.head.train_candidates)
     for row, answer in enumerate(inferencer(pictures, top_k=3)):
         for table, names, found in ((attr, model.space.attributes, answer.attributes),
                                     (obj, model.space.objects, answer.objects)):
@@ -95,6 +95,13 @@ def test_listed_pairs_in_any_order_give_the_same(inferencer, pictures):
     assert one == other == crossed
     assert {(pair.attribute, pair.object) for pair in one.pairs} == set(listed)
     assert sum(pair.probability for pair in one.pairs) == pytest.approx(1)
+
+
+def test_pairs_may_stand_in_a_file(inferencer, pictures, tmp_path):
+    (tmp_path / 'pairs.txt').write_text('# mine\nred star\nblue, circle\n')
+    listed = inferencer(pictures[:1], pairs=[('red', 'star'), ('blue', 'circle')])
+    for path in (tmp_path / 'pairs.txt', str(tmp_path / 'pairs.txt')):
+        assert inferencer(pictures[:1], pairs=path) == listed
 
 
 def test_new_words_come_in_by_their_tokens_and_leave_the_known_alone(inferencer, pictures):
@@ -267,8 +274,8 @@ def test_scores_that_are_logits_are_not_taken_for_probabilities(write, pictures,
     inputs = [torch.from_numpy(pictures[0].transpose(2, 0, 1).copy())]
     with torch.no_grad():
         feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
-        scores = model.head.scores(feats, 'closed')
-    seen = model.head.worlds['closed'].seen
+        scores = model.head.score(feats, model.head.known_candidates).pair
+    seen = model.head.known_candidates.seen
     expected = ((scores - 0.6 * seen) / 0.8).softmax(1).topk(3).values[0]
     assert [pair.probability for pair in answer.pairs] == pytest.approx(expected.tolist(), rel=1e-3)
 
@@ -280,3 +287,52 @@ def test_without_calibration_there_is_a_warning(write, pictures, tmp_path):
         answers = raw(pictures)
     space = ShapesCZSL.make_space('all')
     check(answers, reference(model, pictures, space, 1.0, 0.0), space)
+
+
+def test_new_words_are_forgotten_and_running_streams_keep_theirs(trained, pictures, monkeypatch):
+    """Memory stays bounded over any number of calls, and no answer changes."""
+    from mmcluspro.apis import inferencer as module
+    monkeypatch.setattr(module, 'MAX_ADDED', 4)
+    one, fresh = (CZSLInferencer(trained[0], device='cpu') for _ in range(2))
+    pairs = [('red', 'zebra'), ('fluffy', 'star'), ('red', 'star'), ('soft', 'apple'),
+             ('fluffy', 'apple')]
+    expected = fresh(pictures[:6], pairs, batch_size=2, workers=0)
+    stream = one.stream(pictures[:6], pairs, batch_size=2, workers=0)
+    got = [next(stream)]
+    sizes = []
+    for number in range(12):  # other words in between, in another order
+        other = [(f'word{number}', 'apple'), ('soft', f'thing{number}'), ('red', 'zebra')]
+        one(pictures[0], other, workers=0)
+        sizes.append(len(one.model.head.text.attributes) + len(one.model.head.text.objects))
+    got += list(stream)
+    assert max(sizes) <= 24 + 4 + 6 and len(set(sizes[4:])) < 8
+    assert [answer.image for answer in got] == [answer.image for answer in expected]
+    for mine, theirs in zip(got, expected):
+        assert [(p.attribute, p.object) for p in mine.pairs] == [
+            (p.attribute, p.object) for p in theirs.pairs]
+        assert [p.probability for p in mine.pairs] == pytest.approx(
+            [p.probability for p in theirs.pairs], abs=1e-6)
+
+
+@pytest.mark.parametrize('size, words', [
+    ((30_000, 30_000), '900,000,000 pixels, more than 100,000,000'),
+    ((10_000, 10_001), '10000 x 10001 pixels'), ((60_000, 60_000), 'pixels')])
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(inferencer, png_bomb, size, words):
+    path = png_bomb(*size)
+    answer, = inferencer(path)
+    assert answer.error is not None and words in answer.error
+
+
+def test_the_pixel_limit_can_be_set(inferencer, tmp_path, pictures, monkeypatch):
+    Image.fromarray(pictures[0]).save(tmp_path / 'a.png')
+    monkeypatch.setenv('MMCLUSPRO_MAX_PIXELS', '2000')
+    answer, = inferencer(tmp_path / 'a.png')
+    assert '48 x 48 pixels, more than 2,000' in answer.error
+    assert '48 x 48 pixels' in inferencer(pictures[0])[0].error  # also in memory
+    monkeypatch.setenv('MMCLUSPRO_MAX_PIXELS', 'many')
+    assert 'MMCLUSPRO_MAX_PIXELS must be a number' in inferencer(pictures[0])[0].error
+
+
+def test_a_long_thin_picture_does_not_become_a_giant(inferencer):
+    image = np.zeros((1, 3_000_000, 3), np.uint8)
+    assert 'the resized picture has 144000000 x 48 pixels' in inferencer(image)[0].error

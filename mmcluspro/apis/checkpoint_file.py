@@ -1,0 +1,127 @@
+"""The content of a checkpoint, checked: types, labels, calibration, finite weights."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.description.fields import (
+    Refusal,
+    choice,
+    flag,
+    integer,
+    items,
+    mapping,
+    number,
+    optional,
+    text,
+)
+from mmcluspro.engine.finite import non_finite_tensors
+from mmcluspro.errors import FileError
+from mmcluspro.utils.safe_load import load_checkpoint
+
+TRAIN_AGAIN = ('Give a file that training wrote, such as '
+               'work_dirs/<config>/best_czsl_auc_epoch_20.pth.')
+NAMES = items(text(), 1, 1_000_000)
+PAIRS = items(items(integer(0, 1_000_000), 2, 2), 0, 10_000_000)
+MOST_PAIRS = 100_000_000  # attributes x objects, what the open world asks memory for
+
+
+class CheckpointFile(NamedTuple):
+    """A checkpoint whose parts have the right types.
+
+    Attributes:
+        name (str): The file.
+        state (dict[str, Tensor]): Weights, all finite.
+        meta (dict): Plain data.
+    """
+    name: str
+    state: dict[str, Tensor]
+    meta: dict[str, Any]
+
+    def field(self, key: str) -> Any:
+        """A field of ``meta`` that prediction needs."""
+        if not self.meta.get(key):
+            raise FileError(self.name, f'there is no meta field {key!r}, so that it cannot predict '
+                            'alone', 'Files that tools/train.py wrote have it; for others give '
+                            'the config and train again.', 'meta')
+        return self.meta[key]
+
+    def space(self) -> CompositionSpace:
+        """The pairs of all phases, and which of them are seen."""
+        try:
+            return _space(self.field('dataset_meta'))
+        except FileError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileError(self.name, f'the label space cannot be read: {error}', TRAIN_AGAIN,
+                            'meta.dataset_meta') from None
+
+
+def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
+    """Reads a checkpoint and checks its parts.
+
+    Args:
+        checkpoint (str | Path): File or http(s) address that the user gave.
+    """
+    name = str(checkpoint)
+    content = load_checkpoint(name)
+    meta = content.get('meta') if isinstance(content, dict) else None
+    state = content.get('state_dict') if isinstance(content, dict) else None
+    if not isinstance(meta, dict) or not isinstance(state, dict):
+        raise FileError(name, 'it holds no state_dict and meta: it is no checkpoint of mmcluspro',
+                        TRAIN_AGAIN)
+    check_state(state, name)
+    try:
+        mapping(choice('closed', 'open'), mapping(text(100), optional(number())))(
+            meta.get('calibration') or {}, 'calibration')
+    except Refusal as refusal:
+        raise FileError(name, str(refusal), TRAIN_AGAIN, 'meta') from None
+    return CheckpointFile(name, state, meta)
+
+
+def check_state(state: dict[Any, Any], name: str) -> None:
+    """Refuses weights of other types, and values that are not finite."""
+    for key, value in state.items():
+        if not isinstance(key, str) or not isinstance(value, Tensor):
+            raise FileError(name, f'a {type(value).__name__} stands where a tensor is expected',
+                            TRAIN_AGAIN, f'state_dict, key {key!r}'[:200])
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise FileError(name, 'a tensor claims more numbers than the file holds', TRAIN_AGAIN,
+                            f'state_dict, key {key!r}')
+    wrong = [key.removeprefix('state_dict.')
+             for key in non_finite_tensors(dict(state_dict=state))]
+    if wrong:
+        raise FileError(
+            name, f'the weights of {len(wrong)} of {len(state)} tensors are not finite (NaN or '
+            'infinite): the training diverged, or the file is damaged',
+            'Take an earlier checkpoint of the run, or copy the file again.',
+            f'state_dict, key {wrong[0]!r}')
+
+
+def _space(dataset: Any) -> CompositionSpace:
+    if not isinstance(dataset, dict) or not isinstance(dataset.get('space'), dict):
+        raise ValueError('space is missing')
+    space = {key: check(dataset['space'].get(key), f'space.{key}') for key, check in (
+        ('attributes', NAMES), ('objects', NAMES), ('pairs', PAIRS),
+        ('seen', items(flag, 0, 10_000_000)))}
+    if len(space['attributes']) * len(space['objects']) > MOST_PAIRS:
+        raise ValueError(f'{len(space["attributes"])} attributes x {len(space["objects"])} '
+                         f'objects are more than {MOST_PAIRS:,} pairs')
+    train = CompositionSpace.from_dict(space)
+    # Names are sorted by the space; indices of the file mean the names as it lists them.
+    known = CompositionSpace(space['attributes'], space['objects'],
+                             (rows := _unique(PAIRS(list(dataset.get('known_pairs', ())),
+                                                    'known_pairs'))),
+                             [False] * len(rows))
+    seen = {tuple(pair) for pair in train.train_pairs.tolist()}
+    pairs = sorted({tuple(pair) for pair in known.pairs.tolist()}
+                   | {tuple(pair) for pair in train.pairs.tolist()})
+    return CompositionSpace(train.attributes, train.objects, pairs,
+                            [pair in seen for pair in pairs])
+
+
+def _unique(pairs: list[list[int]]) -> list[tuple[int, ...]]:
+    return list(dict.fromkeys(map(tuple, pairs)))

@@ -1,0 +1,137 @@
+"""Builds the model of a checked description, and nothing else."""
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.registry import DefaultScope
+from torch import Tensor
+
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.errors import FileError
+from mmcluspro.registry import MODELS
+from mmcluspro.utils.model_flags import PLACES
+
+from .schema import PACKAGES
+from .weights import DINO_FILES, FILE, TINY, tag_activation
+
+Weights = Mapping[str, str | Path]
+
+
+def given_weights(weights: str | Path | Mapping[str, str | Path] | None) -> dict[str, str]:
+    """Files by the part of the model that needs them.
+
+    Args:
+        weights (str | Path | Mapping, optional): One file for both towers, or files by 'backbone'
+            (image tower), 'text' (text tower), 'projection' (after the image tower; the file of
+            the text tower where it is not given) and 'words' (word vectors).
+    """
+    if weights is None:
+        return {}
+    if isinstance(weights, (str, Path)):
+        return dict.fromkeys(('backbone', 'text', 'projection'), str(weights))
+    unknown = [name for name in weights if name not in PLACES]
+    if unknown:
+        raise ValueError(f'weights has the keys {", ".join(PLACES)}, got {unknown[0]!r}.')
+    found = {name: str(path) for name, path in weights.items()}
+    return dict({'projection': found['text']} if 'text' in found else {}, **found)
+
+
+def build_model(description: Mapping[str, Any], space: CompositionSpace,
+                state: Mapping[str, Tensor], name: str, weights: Weights) -> Any:
+    """The model, with the weights of its frozen towers.
+
+    Args:
+        description (Mapping): Field ``model`` of what :func:`~.convert.checked` returned.
+        space (CompositionSpace): Its labels.
+        state (Mapping[str, Tensor]): The weights that are going to be loaded.
+        name (str): What messages call the checkpoint.
+        weights (Mapping[str, str]): Files that the user gave, see :func:`given_weights`.
+    """
+    head = dict(description['head'])
+    if head['type'] == 'ClusProHead':
+        head.update(loss_pcl=None, loss_pdl=None, bank=dict(head.get('bank') or {}, queue_size=0))
+    head['text'] = _text(head.get('text'), state, weights)
+    backbone = _towers(description['backbone'], weights.get('backbone'))
+    if backbone['type'] == 'ProjectedBackbone' and description['backbone'].get('pretrained'):
+        backbone['pretrained'] = weights.get('projection')
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        model = MODELS.build(_named(dict(
+            type='CompositionalClassifier', space=space.to_dict(),
+            data_preprocessor=dict(description['pixels']), backbone=backbone,
+            neck=description.get('neck'), head=head)))
+    _check_towers(model, description, state, name, weights)
+    return model
+
+
+def predicting(state: Mapping[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
+    """The weights without what a description leaves out: losses and the queues of prototypes.
+
+    Args:
+        state (Mapping[str, Tensor]): Weights of a checkpoint.
+        known (Collection[str]): Keys of the model that loads them; what it knows stays.
+    """
+    training = re.compile(r'head\.(loss_pcl|loss_pdl|losses|banks\.\w+\.queue)\.')
+    return {key: value for key, value in state.items()
+            if key in known or not training.match(key)}
+
+
+def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:
+    if not isinstance(text, dict) or text['type'] != 'WordVectorText':
+        return _towers(text, weights.get('text'))
+    vectors = state.get('head.text.attr_table.vectors')
+    width = vectors.shape[1] if isinstance(vectors, Tensor) and vectors.ndim == 2 else 300
+    return dict(text, path=weights.get('words'), width=width)
+
+
+def _towers(part: Any, file: str | Path | None) -> Any:
+    """Puts the user's file, or the address of a published one, in the place of its name."""
+    if not isinstance(part, dict):
+        return part
+    found = {name: _towers(value, file) for name, value in part.items()}
+    source = found.get('pretrained')
+    if source in DINO_FILES:
+        found['pretrained'] = str(file) if file else DINO_FILES[source]
+    elif file and source is not None and source != TINY:
+        if source != FILE and found.get('quickgelu') is None:  # the tag says it, the file may not
+            found['quickgelu'] = tag_activation(found.get('arch', 'ViT-L-14'), source)
+        found['pretrained'] = str(file)
+    elif source == FILE:
+        found['pretrained'] = None
+    return found
+
+
+def _named(part: Any) -> Any:
+    """The registered name of each type; classes of the user's stay what they are."""
+    if isinstance(part, list):
+        return [_named(entry) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    # Of readable, the keys are names of the data.
+    found = {name: value if name == 'readable' else _named(value) for name, value in part.items()}
+    if isinstance(found.get('type'), str):
+        found['type'] = f'{PACKAGES.get(found["type"], "mmcluspro")}.{found["type"]}'
+    return found
+
+
+def _check_towers(model: Any, description: Mapping[str, Any], state: Mapping[str, Tensor],
+                  name: str, weights: Weights) -> None:
+    """Says whose weights are neither in the checkpoint nor given."""
+    for place, part, prefix in (('backbone', description['backbone'], 'backbone.'),
+                                ('text', description['head'].get('text'), 'head.text.')):
+        if not _uses_file(part) or place in weights:
+            continue
+        own = {f'{prefix}{key}' for key, value in
+               model.get_submodule(prefix[:-1]).named_parameters() if not value.requires_grad}
+        if own - state.keys():
+            raise FileError(
+                name, f'the frozen weights of the {place} came from a file that is not part of '
+                'the checkpoint', f'Give that file with --weights {place}=FILE (weights='
+                f"dict({place}='FILE') in Python)", 'description')
+
+
+def _uses_file(part: Any) -> bool:
+    return isinstance(part, dict) and (
+        part.get('pretrained') == FILE or any(map(_uses_file, part.values())))

@@ -1,0 +1,37 @@
+"""Which images a model was trained on: one of our datasets by name, never a folder."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .fields import Refusal, choice, flag, integer, needs, record, text
+
+FIELDS: dict[str, dict[str, Any]] = {
+    **{name: dict(split=text(100), allow_unknown=flag) for name in (
+        'MITStates', 'UTZappos', 'CGQA', 'Fashion')},
+    'ShapesCZSL': dict(version=text(100), seed=integer(0, 1 << 62)),
+    'TableCZSL': dict(separator=text(10), allow_unknown=flag),
+}
+
+
+def describe_data(dataset: dict[str, Any],
+                  kind_of: Callable[[dict[str, Any]], str]) -> dict[str, Any] | None:
+    """The dataset of a config without its paths; None for one that is not ours."""
+    kind = kind_of(dataset)
+    if kind not in FIELDS:
+        return None
+    found = {name: dataset[name] for name in FIELDS[kind] if name in dataset}
+    try:
+        return check_data(dict(found, type=kind), 'data')
+    except Refusal:
+        return None
+
+
+def check_data(value: Any, where: str) -> dict[str, Any]:
+    """The field ``data``."""
+    kind = choice(*FIELDS)(value.get('type') if isinstance(value, dict) else None, f'{where}.type')
+    found = record(type=choice(kind), **FIELDS[kind])(value, where)
+    needs(found, ('type', ), where)
+    if any(sign in found.get('split', '') for sign in '/\\') or '..' in found.get('split', ''):
+        raise Refusal(f'{where}.split is the name of a folder in the data, without a path')
+    return found

@@ -1,0 +1,161 @@
+"""A head with scores of its own gives the same answers wherever it is asked."""
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import default_collate
+from PIL import Image
+
+from mmcluspro import CZSLInferencer
+from mmcluspro.apis import load_model
+from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.demo.logic import Classifier
+from mmcluspro.evaluation import CZSLMetric
+from mmcluspro.export import export_model
+from mmcluspro.models import Candidates, Scores
+from mmcluspro.models.heads import Portable, ThreePathHead
+from mmcluspro.registry import MODELS
+from mmcluspro.visualization.phase_run import run_phase
+
+NONE = {world: dict(bias=0.0, threshold=None, temperature=1.0, seen_bias=0.0)
+        for world in ('closed', 'open')}
+
+
+@MODELS.register_module(force=True)
+class InvertedHead(ThreePathHead):
+    """The worst pair of Eq. 13 is the best one."""
+
+    def score(self, feats, candidates):
+        return Scores(2 - super().score(feats, candidates).pair)
+
+
+@MODELS.register_module(force=True)
+class PortableInvertedHead(InvertedHead):
+    """Also says how to score outside torch."""
+
+    def portable(self):
+        paths, info, score = super().portable()
+        return Portable(paths, dict(info, fusion='inverted'),
+                        lambda features, table: 2 - score(features, table))
+
+
+@pytest.fixture(scope='module')
+def inverted(write, tmp_path_factory):
+    """Checkpoint and config of a model with inverted scores, and its plain twin."""
+    folder = tmp_path_factory.mktemp('inverted')
+    path, _ = write(folder / 'inverted.pth', calibration=NONE,
+                    **{'model.head.type': 'mmcluspro.InvertedHead'})
+    plain, _ = write(folder / 'plain.pth', calibration=NONE)
+    config = Config.fromfile('configs/baseline_shapes.py')
+    config.model.head.type = 'mmcluspro.InvertedHead'
+    return path, config, plain
+
+
+@pytest.fixture(scope='module')
+def dataset():
+    return ShapesCZSL(phase='test', indices=40, pipeline=[
+        dict(type='mmpretrain.PackInputs',
+             algorithm_keys=['attr_label', 'obj_label', 'pair_label'])])
+
+
+@pytest.fixture(scope='module')
+def answers(inverted, dataset):
+    """What validation takes for the best pair of each image, by name."""
+    model = load_model(inverted[0], config=inverted[1])
+    model.answer_from({'closed': Candidates.from_space(model.space)})
+    with torch.no_grad():
+        samples = model.test_step(default_collate([dataset[i] for i in range(len(dataset))]))
+    pairs = model.space.pairs[torch.stack([sample.closed_score for sample in samples]).argmax(1)]
+    return [(model.space.attributes[a], model.space.objects[o]) for a, o in pairs.tolist()]
+
+
+def test_validation_sees_the_inverted_scores(inverted, dataset, answers):
+    plain = CZSLInferencer(inverted[2], device='cpu')
+    other = plain([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
+    same = [(best.best.attribute, best.best.object) == own for best, own in zip(other, answers)]
+    assert not any(same)
+
+
+def test_the_inferencer_answers_as_validation(inverted, dataset, answers):
+    inferencer = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])
+    got = inferencer([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
+    assert [(answer.best.attribute, answer.best.object) for answer in got] == answers
+
+
+def test_listed_pairs_and_new_words_are_scored_by_the_head_too(inverted, dataset):
+    image = dataset.get_data_info(0)['img']
+    listed = [('red', 'star'), ('blue', 'circle'), ('shiny', 'teapot')]
+    with pytest.warns(UserWarning, match='Training had no'):
+        mine, = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])(image, pairs=listed)
+        plain, = CZSLInferencer(inverted[2], device='cpu')(image, pairs=listed)
+    order = [[(pair.attribute, pair.object) for pair in answer.pairs] for answer in (mine, plain)]
+    assert order[0] == order[1][::-1]
+
+
+def test_pictures_and_demo_answer_as_validation(inverted, dataset, answers, tmp_path):
+    inferencer = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])
+    batch = next(run_phase(inferencer.model, dataset, [0, 5]))
+    space = dataset.space
+    demo = Classifier(inferencer)
+    for place, row in zip((0, 5), batch.answer.tolist()):
+        path = tmp_path / f'{place}.png'
+        Image.fromarray(dataset.get_data_info(place)['img'][..., ::-1]).save(path)
+        best = demo.ranking(demo.answer(str(path), demo.known_pairs()), 0.0).pairs[0]
+        assert (best.attribute, best.object) == answers[place]
+        # Pictures choose from the pairs of the phase, so the scores decide, not the names.
+        attr, obj = space.pairs[row].tolist()
+        scores = inferencer.score(
+            inferencer.features([dataset[place]['inputs']]), Candidates.from_space(space)).pair
+        assert scores.argmax() == space.index(space.attributes[attr], space.objects[obj])
+
+
+def test_export_refuses_scores_that_portable_does_not_tell(inverted, tmp_path):
+    pytest.importorskip('onnxruntime')
+    with pytest.raises(ValueError, match=r'InvertedHead\.portable computes differ from those of '
+                       r'InvertedHead\.score'):
+        export_model(inverted[0], tmp_path / 'x.onnx', config=inverted[1])
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_takes_a_head_that_says_how(inverted, answers, dataset, tmp_path):
+    pytest.importorskip('onnxruntime')
+    from mmcluspro.export.check import open_session
+    config = Config(inverted[1].to_dict())
+    config.model.head.type = 'mmcluspro.PortableInvertedHead'
+
+    export_model(inverted[0], tmp_path / 'x.onnx', config=config)
+
+    table = dict(np.load(tmp_path / 'x.npz'))
+    pixels = np.stack([dataset.get_data_info(i)['img'][..., ::-1] for i in range(len(dataset))])
+    features = open_session(tmp_path / 'x.onnx').run(None, {'image': pixels})
+    head = load_model(inverted[0], config=config).head
+    scores = head.portable().score(
+        dict(zip(('attribute', 'object', 'composition'), features)), table)
+    best = table['pairs'][scores.argmax(1)]
+    assert [(table['attributes'][a], table['objects'][o]) for a, o in best] == answers
+
+
+def test_the_link_of_a_head_reaches_the_metric(inverted, dataset):
+    """Logits of a head of one's own are swept as they are."""
+    class LogitHead(ThreePathHead):
+        link = 'identity'
+
+        def score(self, feats, candidates):
+            return Scores(super().score(feats, candidates).pair.log())
+
+    config = Config(inverted[1].to_dict())
+    config.model.head.type = LogitHead
+    logits = load_model(inverted[2], config=config)
+    plain = load_model(inverted[2])
+    batch = default_collate([dataset[i] for i in range(len(dataset))])
+    numbers = []
+    for model in (plain, logits):
+        metric = CZSLMetric()
+        metric.dataset_meta = dict(space=model.space.to_dict())
+        metric.set_link(model.head.link)
+        with torch.no_grad():
+            samples = model.test_step(batch)
+        metric.process(None, [sample.to_dict() for sample in samples])
+        numbers.append(metric.evaluate(len(samples)))
+    assert numbers[0]['czsl/auc'] == pytest.approx(numbers[1]['czsl/auc'], abs=1e-4)
+    assert numbers[0]['czsl/hm'] == pytest.approx(numbers[1]['czsl/hm'], abs=1e-4)
