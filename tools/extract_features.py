@@ -11,10 +11,11 @@ import torch
 from mmengine.config import Config, DictAction
 from mmengine.registry import DefaultScope
 
-from mmcluspro.datasets.feature_writer import DTYPES, start_folder, write_phase
 from mmcluspro.datasets.splits import PHASES
-from mmcluspro.engine.launch import read_config, run_command
-from mmcluspro.models.backbones import frozen_encoder
+from mmcluspro.engine.launch import apply_options, read_config
+from mmcluspro.engine.messages import run_command
+from mmcluspro.features import frozen_encoder, start_folder, write_phase
+from mmcluspro.features.writer import DTYPES
 from mmcluspro.registry import DATASETS, MODELS
 
 
@@ -55,8 +56,7 @@ def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
 def main() -> None:
     args = parse_args()
     cfg = read_config(args.config)
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
+    apply_options(cfg, args.cfg_options)
     missing = [phase for phase in {*args.phases, 'test'} if not cfg.get(f'{phase}_dataloader')]
     if missing:
         raise ValueError(f'{args.config} has no {missing[0]}_dataloader.')

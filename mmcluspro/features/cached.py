@@ -1,0 +1,124 @@
+"""Stands in for a frozen backbone whose features are on disk: training needs no backbone."""
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmcluspro.registry import MODELS
+from mmcluspro.utils.digest import FINGERPRINT
+
+from .folder import FACTS, command, differences, read_facts
+from .source import FrozenPart, build_frozen, pixel_fields, source_facts
+
+
+@MODELS.register_module()
+class CachedFeatures(BaseModule):
+    """Returns stored features unchanged; images go through the backbone that made the features.
+
+    The backbone is built only when it gets an image, that is, when a model trained on features
+    predicts. The fingerprint of its weights comes from the folder and is saved with the model
+    under the same key that the backbone itself uses, so checkpoints also fit the config with
+    images, and vice versa. Inside ``ProjectedBackbone`` it replaces the inner ``backbone``.
+
+    Args:
+        backbone (dict): The frozen backbone, as in the config with images.
+        features (str): Folder that ``tools/extract_features.py`` wrote; the datasets name the
+            same. It is not needed for prediction from images.
+    """
+
+    def __init__(self, backbone: dict, features: str) -> None:
+        super().__init__()
+        if backbone.get('peft'):
+            raise ValueError('backbone.backbone.peft trains inside the backbone, whose features '
+                             'then change: they cannot be cached. Set it to None.')
+        self.source, self.features = dict(backbone), features
+        self.register_buffer(FINGERPRINT, torch.zeros((), dtype=torch.int64))
+        self._register_load_state_dict_pre_hook(self._check_loaded)
+        # In a list, so that it is not a submodule: it is neither trained nor saved.
+        self._tower: list[nn.Module] = []
+        self._compared = False
+        self._around: dict[str, Any] = dict(pool=None)
+
+    @classmethod
+    def frozen_part(cls, cfg: Mapping[str, Any]) -> FrozenPart:
+        """The backbone that it stands in for (see :class:`FrozenPart`)."""
+        return FrozenPart(dict(cfg['backbone']))
+
+    @property
+    def built(self) -> bool:
+        """Whether an image came and the backbone was built."""
+        return bool(self._tower)
+
+    def expect(self, **around: Any) -> None:
+        """Takes what the model does with images around the backbone, for the comparison.
+
+        Args:
+            pool (str | None): How ``ProjectedBackbone`` pools.
+            preprocessor (dict): ``data_preprocessor`` of the model.
+        """
+        self._around.update(around)
+        self._compared = False
+
+    def init_weights(self) -> None:
+        """Nothing to draw; takes over from the folder whose features these are."""
+        if (Path(self.features).expanduser() / FACTS).exists():  # if not, the dataset says so
+            self._compare()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Features (B, D) → (f,), the same; images (B, 3, H, W) → what the backbone returns."""
+        if x.ndim == 2:
+            if not self._compared:
+                self._compare()
+            return (x, )
+        if not self._tower:
+            tower, stamp, _ = build_frozen(self.source)
+            if self._stamp not in (0, stamp):
+                raise ValueError(
+                    f'The model was trained on features of other weights than those of '
+                    f'backbone.backbone={self.source}. Set pretrained to the weights of the '
+                    'extraction.')
+            self._tower.append(tower)
+        with torch.no_grad():
+            return self._tower[0].to(x.device)(x)
+
+    @property
+    def _stamp(self) -> int:
+        stamp = getattr(self, FINGERPRINT)
+        return 0 if stamp.is_meta else int(stamp)
+
+    def _compare(self) -> None:
+        """Refuses features of another backbone, or of other weights, than the config names."""
+        stored, asked = read_facts(self.features), source_facts(self.source)
+        changes = list(differences(stored['backbone'], asked['backbone'], 'backbone'))
+        changes += [f'the file {name!r} holds other weights'
+                    for name, digest in asked['weights'].items()
+                    if stored['weights'].get(name, digest) != digest]
+        if not changes and self._stamp not in (0, stored['fingerprint']):
+            changes = ['the model was trained on those of other weights']
+        changes += self._changes_around(stored)
+        if changes:
+            raise ValueError(
+                f'The features in {self.features} are not those of the backbone in the config: '
+                f'{"; ".join(changes)}. Set this as it was, or make them again in another folder:\n'
+                f'  {command("NEW_FOLDER")}')
+        getattr(self, FINGERPRINT).fill_(stored['fingerprint'])
+        self._compared = True
+
+    def _changes_around(self, stored: Mapping[str, Any]) -> Iterator[str]:
+        """Names what images would meet before and after the backbone, and the features did not."""
+        yield from differences(stored['pool'], self._around['pool'], 'backbone.pool')
+        if 'preprocessor' in self._around:
+            yield from differences(pixel_fields(stored['preprocessor']),
+                                   pixel_fields(self._around['preprocessor']),
+                                   'data_preprocessor')
+
+    def _check_loaded(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        theirs = state_dict.get(prefix + FINGERPRINT)
+        if theirs is not None and not theirs.is_meta and 0 not in (int(theirs), self._stamp) and (
+                int(theirs) != self._stamp):
+            raise ValueError(
+                f'The checkpoint was trained on features of other weights than those in '
+                f'{self.features}. Set features to the folder that it was trained with.')

@@ -1,0 +1,140 @@
+"""Writes features of a frozen backbone in shards; an interrupted run continues where it stopped.
+
+Several processes may write into one folder: each has its own unfinished files, and the first one
+decides what the JSON files say.
+"""
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.logging import print_log
+
+from mmcluspro.errors import FileError
+from mmcluspro.utils.atomic import atomic_path, is_abandoned
+from mmcluspro.utils.digest import checksum
+
+from .folder import (
+    FACTS,
+    NAMES,
+    SHARD,
+    differences,
+    find_shards,
+    list_change,
+    plain,
+    read_facts,
+    read_json,
+    read_shard,
+    write_facts,
+)
+
+DTYPES = ('float32', 'float16')
+
+
+def start_folder(root: str | Path, facts: Mapping[str, Any]) -> None:
+    """Writes the facts, or compares them with those of a run that was broken off.
+
+    Args:
+        root (str | Path): Folder of the features.
+        facts (dict): backbone, pool, weights, fingerprint, pipeline, preprocessor, dtype,
+            shard_size.
+    """
+    folder = Path(root).expanduser()
+    stored = _settle(folder / FACTS, plain(facts), root, folder.glob('*/*.npy'))
+    changes = list(differences(stored, plain(facts), ''))
+    if changes:
+        raise ValueError(
+            f'{root} holds features of something else: '
+            f'{"; ".join(change.lstrip(".") for change in changes[:5])}. Give another --out, or '
+            'delete that folder.')
+
+
+class PhaseWriter:
+    """The shards of one phase.
+
+    Args:
+        root (str | Path): Folder of the features, after :func:`start_folder`.
+        phase (str): 'train', 'val' or 'test'.
+        names (Sequence[str]): Images, in order.
+    """
+
+    def __init__(self, root: str | Path, phase: str, names: Sequence[str]) -> None:
+        facts = read_facts(root)
+        self.size, self.dtype = facts['shard_size'], facts['dtype']
+        self.folder = Path(root).expanduser() / phase
+        self.names = list(names)
+        stored = _settle(self.folder / NAMES, self.names, root, self.folder.glob('*.npy'))
+        change = list_change(stored, self.names)
+        if change:
+            raise ValueError(f'{self.folder} is of another image list: {change}. Give another '
+                             '--out, or delete that folder.')
+
+    def missing(self) -> list[range]:
+        """Rows of the shards that are not there, or are damaged (these are deleted)."""
+        files = find_shards(self.folder)
+        rows = [range(start, min(start + self.size, len(self.names)))
+                for start in range(0, len(self.names), self.size)]
+        return [span for number, span in enumerate(rows)
+                if number not in files or not _is_whole(files[number], len(span))]
+
+    def write(self, span: range, features: np.ndarray) -> None:
+        """Writes the shard of some rows; it gets its name when it is on the disk."""
+        array = features.astype(self.dtype)
+        bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+        if len(bad):
+            raise ValueError(
+                f'The feature of {self.names[span[bad[0]]]!r} is not finite'
+                + (f' (and of {len(bad) - 1} more images)' if len(bad) > 1 else '')
+                + (' in float16; use --dtype float32.' if self.dtype == 'float16' else
+                   '; are the weights of the backbone damaged?'))
+        number = span.start // self.size
+        path = self.folder / f'{number:05d}-{checksum(array)}.npy'
+        with atomic_path(path) as part, part.open('wb') as file:
+            np.save(file, array)
+
+    def tidy(self) -> None:
+        """Deletes what dead processes left, and all but one of the copies of a shard.
+
+        Processes with other batch sizes or devices round differently, which gives a shard two
+        names; every process keeps the last, which is the one that is read.
+        """
+        shards = [path for path in sorted(self.folder.glob('*.npy')) if SHARD.fullmatch(path.name)]
+        surplus = [path for path, other in pairwise(shards) if path.name[:5] == other.name[:5]]
+        left = [part for folder in (self.folder, self.folder.parent)
+                for part in folder.glob('*.part') if is_abandoned(part)]
+        for path in surplus + left:
+            path.unlink(missing_ok=True)
+
+
+def _is_whole(path: Path, rows: int) -> bool:
+    try:
+        read_shard(path, rows)
+    except FileError as error:
+        print_log(f'{error.file}: {error.problem}. It is made again.', 'current')
+        path.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _settle(path: Path, content: Any, root: str | Path, shards: Iterator[Path]) -> Any:
+    """What a JSON file says; without shards, a missing or damaged one is made from ``content``.
+
+    Shards whose description is lost could be of other images or weights: that is an error.
+    """
+    described = next(shards, None)  # looked for first: a process that is ahead writes JSON first
+    try:
+        return read_json(path, type(content), root)
+    except FileNotFoundError:
+        if described:
+            raise ValueError(
+                f'{path} is missing, without which nobody knows what {described} holds. Delete the '
+                f'folder {path.parent} and give the same command again.') from None
+    except FileError as error:
+        if described:
+            raise
+        print_log(f'{error.file}: {error.problem}. It is made again.', 'current')
+        path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_facts(path, content)
+    return read_json(path, type(content), root)
