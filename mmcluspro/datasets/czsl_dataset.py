@@ -6,7 +6,10 @@ from typing import Any
 
 from mmpretrain.datasets import BaseDataset
 
-from .features import LoadFeature, feature_pipeline, sample_name
+from mmcluspro.features.folder import sample_name
+from mmcluspro.features.store import LoadFeature, feature_pipeline
+
+from .bad_images import BadImages, OnBadImage
 from .space import CompositionSpace
 from .splits import PHASES
 
@@ -39,6 +42,9 @@ class CZSLDataset(BaseDataset):
             wrote. Samples then hold the feature of their image instead of
             the image; of ``pipeline``, which must be that of the extraction,
             only the packing is run. Defaults to None.
+        on_bad_image (str): What to do about an image file that cannot be
+            decoded: 'error' names it; in training, 'skip' names and counts
+            it, and another sample takes its place. Defaults to 'error'.
         **kwargs: ``indices``, ``serialize_data``, ``lazy_init``,
             ``max_refetch`` ... of mmpretrain's ``BaseDataset``.
     """
@@ -52,6 +58,7 @@ class CZSLDataset(BaseDataset):
                  test_mode: bool | None = None,
                  metainfo: dict | None = None,
                  features: str | None = None,
+                 on_bad_image: OnBadImage = 'error',
                  **kwargs: Any) -> None:
         if phase not in PHASES:
             raise ValueError(f"phase must be 'train', 'val' or 'test', got {phase!r}.")
@@ -60,6 +67,8 @@ class CZSLDataset(BaseDataset):
         self.skipped: dict[str, int] = {}
         self.features = features
         self._image_pipeline = pipeline
+        test_mode = phase != 'train' if test_mode is None else test_mode
+        self.bad_images = BadImages(on_bad_image, replaceable=not test_mode)
         if features is not None:
             pipeline = feature_pipeline(pipeline, features, phase)
         state = space.to_dict()
@@ -71,7 +80,7 @@ class CZSLDataset(BaseDataset):
             metainfo=metainfo,
             data_root=data_root,
             pipeline=pipeline,
-            test_mode=phase != 'train' if test_mode is None else test_mode,
+            test_mode=test_mode,
             **kwargs)
 
     def full_init(self) -> None:
@@ -83,6 +92,17 @@ class CZSLDataset(BaseDataset):
             load: LoadFeature = self.pipeline.transforms[0]
             names = [sample_name(self.get_data_info(i)) for i in range(len(self))]
             load.store.check(names, self._image_pipeline, subset=self._indices is not None)
+
+    def prepare_data(self, idx: int) -> Any:
+        """A sample after the pipeline; None for an image that is left out."""
+        info = self.get_data_info(idx)
+        try:
+            return self.pipeline(dict(info))
+        except Exception as error:
+            if self.features is not None:
+                raise
+            self.bad_images.handle(info, error)
+            return None
 
     @classmethod
     def make_space(cls, phase: str = 'train', **kwargs: Any) -> CompositionSpace:

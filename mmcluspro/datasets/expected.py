@@ -1,4 +1,4 @@
-"""Published counts of the three datasets, for ``check_dataset``.
+"""Published counts of the datasets, for ``check_dataset``.
 
 Pairs are counted in the split files themselves: for C-GQA's validation the
 paper's table swaps seen (1040) and unseen (1252). Image counts that the
@@ -30,6 +30,7 @@ EXPECTED = {
     'mit-states': Counts((115, 245), 1262, (300, 300), (400, 400), (30, 10, 13), 53753),
     'ut-zappos': Counts((16, 12), 83, (15, 15), (18, 18), (22998, 3, 3)),
     'c-gqa': Counts((413, 674), 5592, (1040, 1252), (888, 923), (27, 7, 5), 39298),
+    'fashion': Counts((35, 60), 312, (300, 104), (300, 104), (5659, 4122, 4112), 13893),
 }
 
 

@@ -1,8 +1,10 @@
 """Own data as folders ``attribute_object/``."""
 import os
+import warnings
 from pathlib import Path
 
-from .faults import Fault, raise_faults
+from mmcluspro.utils.faults import Fault, raise_faults
+
 from .table_file import TableRow
 
 IMAGE_SUFFIXES = frozenset(
@@ -29,7 +31,7 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
         raise FileNotFoundError(f'No folder {root}. Set the config field data_root to the folder '
                                 f'that holds folders attribute{separator}object/ of images.')
     rows, faults = [], []
-    for name in _images(root):
+    for name in images_below(root):
         if separator == '/':
             parts, images = name.split('/')[:-1][:2], name.split('/')[2:]
         else:
@@ -49,16 +51,44 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
     return rows
 
 
-def _images(root: Path) -> list[str]:
-    found = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith('.')]
-        found += [
-            os.path.relpath(os.path.join(folder, name), root).replace(os.sep, '/')
-            for name in files
-            if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES and not name.startswith('.')
-        ]
+def images_below(root: str | Path, once: bool = False) -> list[str]:
+    """Images of a folder and its folders, relative to it, sorted.
+
+    Hidden files and folders are left out. Links to folders are followed, except to one that they
+    lie in, which would never end.
+
+    Args:
+        root (str | Path): A folder.
+        once (bool): List a folder that several links lead to only once. Defaults to False.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    # Links wait until all folders are listed under their own names.
+    folders: list[tuple[str, str, frozenset[str]]] = [(str(root), '', frozenset())]
+    links: list[tuple[str, str, frozenset[str]]] = []
+    while folders or links:
+        is_link = not folders
+        folder, prefix, above = (folders or links).pop()
+        place = os.path.realpath(folder)
+        if place in above or (once and is_link and place in seen):
+            continue
+        seen.add(place)
+        for entry in _entries(folder):
+            if entry.is_dir():
+                (links if entry.is_symlink() else folders).append(
+                    (entry.path, f'{prefix}{entry.name}/', above | {place}))
+            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+                found.append(prefix + entry.name)
     return sorted(found)
+
+
+def _entries(folder: str) -> list[os.DirEntry]:
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith('.')]
+    except OSError as error:
+        warnings.warn(f'The folder {folder} cannot be read ({error.strerror}): its images are left '
+                      'out.', stacklevel=3)
+        return []
 
 
 def _reason(name: str, separator: str) -> str:

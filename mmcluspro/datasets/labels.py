@@ -1,4 +1,5 @@
 """Names and their indices."""
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +10,7 @@ def sort_names(what: str, names: Sequence[str], labels: Tensor) -> tuple[tuple[s
     """Sorts names and renumbers labels, indices into them, accordingly."""
     wrong = [name for name in names if not isinstance(name, str) or not name]
     if wrong or isinstance(names, str) or len(set(names)) != len(names) or not len(names):
-        double = sorted({name for name in names if list(names).count(name) > 1}, key=str)[:3]
+        double = [] if wrong else [name for name, count in Counter(names).items() if count > 1][:3]
         raise ValueError(f'{what} must be distinct, non-empty names, at least one; got '
                          f'{len(names)} of them' + (f', more than once: {double}' if double else '')
                          + (f', no names: {wrong[:3]}' if wrong else ''))

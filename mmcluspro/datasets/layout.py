@@ -7,12 +7,13 @@
     <root>/metadata_<split>.t7                        torch.save of a list of dicts
                                                       with image, attr, obj, set
 """
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from mmcluspro.utils.atomic import atomic_path, write_text
 
 from .splits import DEFAULT_SPLIT, PHASES, pair_file
 
@@ -62,10 +63,8 @@ def write_layout(root: str | Path,
     for phase in PHASES:
         path = pair_file(root, split, phase)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(''.join(f'{attr} {obj}\n' for attr, obj in lists[phase]), encoding='utf-8')
+        write_text(path, ''.join(f'{attr} {obj}\n' for attr, obj in lists[phase]))
     target = metadata_file(root, split)
-    # A process that dies while it writes must not leave half a file under the final name.
-    part = target.with_name(f'{target.name}.{os.getpid()}.part')
-    torch.save(metadata, part)
-    part.replace(target)
+    with atomic_path(target) as part:
+        torch.save(metadata, part)
     return target

@@ -7,13 +7,19 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .faults import Fault
+from mmcluspro.errors import FileError, reason_of
+from mmcluspro.utils.archive import check_archive
+from mmcluspro.utils.faults import Fault
+from mmcluspro.utils.inside import leaves
+from mmcluspro.utils.once import once_per_file
+
 from .layout import ROW_KEYS
 from .splits import PHASES, Pair, missing_file
 
 Row = dict[str, Any]
 
 
+@once_per_file(kept=1)
 def read_metadata(path: Path) -> list[Row]:
     """Reads ``metadata_<split>.t7``, a torch-saved list of dicts, without running code.
 
@@ -22,21 +28,21 @@ def read_metadata(path: Path) -> list[Row]:
     """
     if not path.is_file():
         raise missing_file(path, 'metadata')
+    check_archive(path, str(path))
     try:
         rows = torch.load(path, map_location='cpu', weights_only=True)
     except pickle.UnpicklingError as error:
-        raise ValueError(
-            f'{path} is not a torch-saved list of plain dicts. It may hold other Python objects, '
-            'which are not loaded because that could run code, or be damaged. '
+        raise FileError(
+            path, 'it is not a torch-saved list of plain dicts: it is damaged, or holds other '
+            f'Python objects, which could run code (torch says: {reason_of(error)})',
             'tools/dataset_converters/convert_metadata.py rewrites a file that holds NumPy '
-            f'strings or tuples, without running code. (torch says: {str(error)[:200]})') from error
+            'strings or tuples, without running code.') from error
     except Exception as error:
-        raise ValueError(
-            f'{path} cannot be read ({type(error).__name__}: {str(error)[:200]}); download it '
-            'again, or compare its size with the published one.') from error
+        raise FileError(path, f'it cannot be read ({reason_of(error)})', 'Download it again, or '
+                        'compare its size with the published one.') from error
     if not isinstance(rows, list):
-        raise ValueError(f'{path} holds a {type(rows).__name__}, expected a list of dicts with '
-                         f'the keys {", ".join(ROW_KEYS)}.')
+        raise FileError(path, f'it holds a {type(rows).__name__}, expected a list of dicts with '
+                        f'the keys {", ".join(ROW_KEYS)}', 'Download it again.')
     return rows
 
 
@@ -47,6 +53,10 @@ def row_faults(rows: Sequence[Any], path: Path) -> list[Fault]:
         if isinstance(row, dict):
             wrong = [key for key in ROW_KEYS if not isinstance(row.get(key), str)]
             what = f'no text under {", ".join(wrong)}: {row!r}' if wrong else ''
+            away = [row[key] for key in ('image', '_image')
+                    if isinstance(row.get(key), str) and leaves(row[key])]
+            if away and not wrong:
+                what = f'the image {away[0]!r} is not a name below the folder of the images'
         else:
             what = f'a {type(row).__name__} instead of a dict'
         if what:

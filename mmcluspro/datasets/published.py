@@ -4,9 +4,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from mmcluspro.utils.faults import Fault, raise_faults
+
 from .czsl_dataset import CZSLDataset
-from .faults import Fault, raise_faults
-from .images import ImageFolder
+from .image_folder import ImageFolder
 from .layout import metadata_file
 from .metadata import read_metadata, row_faults, select_rows
 from .space import CompositionSpace
@@ -31,6 +32,8 @@ class PublishedCZSL(CZSLDataset):
         check_images (bool | str): True: a row without an image file is an error;
             'skip': it is left out and counted; False: no folder is looked at and
             paths are taken as the metadata has them. Defaults to True.
+        follow_links (bool): Whether links in the folder of the images may lead
+            out of ``data_root``. Defaults to False.
         **kwargs: ``pipeline``, ``test_mode``, ``indices``, ``lazy_init`` ... of
             :class:`CZSLDataset`.
     """
@@ -44,11 +47,13 @@ class PublishedCZSL(CZSLDataset):
                  split: str = DEFAULT_SPLIT,
                  allow_unknown: bool = False,
                  check_images: bool | str = True,
+                 follow_links: bool = False,
                  **kwargs: Any) -> None:
         if check_images not in (True, False, 'skip'):
             raise ValueError(f"check_images must be True, False or 'skip', got {check_images!r}.")
         self.split = split
         self.check_images = check_images
+        self.follow_links = follow_links
         self._lists = read_splits(data_root, split, allow_unknown)
         kwargs.setdefault('data_prefix', 'images')
         super().__init__(
@@ -86,7 +91,7 @@ class PublishedCZSL(CZSLDataset):
                      path: str) -> tuple[list[int], list[str]]:
         if not self.check_images:
             return numbers, [os.path.join(self.img_prefix, rows[i]['image']) for i in numbers]
-        folder = ImageFolder(self.img_prefix)
+        folder = ImageFolder(self.img_prefix, self.data_root, self.follow_links)
         if not folder.root.is_dir():
             raise missing_file(folder.root, 'image folder')
         found = {i: folder.find(*(rows[i][key] for key in self.IMAGE_KEYS if key in rows[i]))
@@ -98,6 +103,7 @@ class PublishedCZSL(CZSLDataset):
             raise_faults(
                 [Fault('image', f'{path} row {i}', f'no image {rows[i]["image"]!r} in '
                        f'{folder.root}') for i in missing],
-                "Complete the images, or set check_images='skip' to leave these rows out.")
+                "Complete the images, or set check_images='skip' to leave these rows out."
+                + folder.remark)
         return ([i for i in numbers if found[i]],
                 [image for i in numbers if (image := found[i])])

@@ -122,12 +122,29 @@ class CompositionSpace:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> CompositionSpace:
         """The inverse of :meth:`to_dict`."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f'A space is a dict, got a {type(state).__name__}.')
         missing = [key for key in ('attributes', 'objects', 'pairs', 'seen') if key not in state]
         if missing:
             raise ValueError(
                 f'A space needs attributes, objects, pairs and seen; {missing} is missing from '
                 f'a dict with the keys {sorted(map(str, state))}.')
-        return cls(*(state[key] for key in ('attributes', 'objects', 'pairs', 'seen')))
+        for key in ('attributes', 'objects'):
+            if not isinstance(state[key], (list, tuple)):
+                raise ValueError(f'space.{key} must be a list of names, got a '
+                                 f'{type(state[key]).__name__}.')
+        try:
+            pairs = torch.as_tensor(state['pairs'])
+            seen = torch.as_tensor(state['seen'])
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ValueError(f'space.pairs must hold two numbers each, space.seen True or False '
+                             f'({error}).') from None
+        if pairs.is_floating_point() and len(pairs) or pairs.ndim != 2 and pairs.numel() or (
+                seen.dtype != torch.bool and len(seen)):
+            raise ValueError('space.pairs must hold two whole numbers each, space.seen True or '
+                             f'False, got {pairs.dtype} of shape {tuple(pairs.shape)} and '
+                             f'{seen.dtype}.')
+        return cls(state['attributes'], state['objects'], pairs, seen)
 
     def to_dict(self) -> dict[str, list]:
         """Lists of plain str, int and bool, which any safe loader can read."""

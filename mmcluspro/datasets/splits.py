@@ -3,7 +3,8 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from .faults import Fault, raise_faults
+from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.utils.once import once_per_file
 
 PHASES = ('train', 'val', 'test')
 DEFAULT_SPLIT = 'compositional-split-natural'
@@ -30,6 +31,7 @@ def missing_file(path: Path, what: str) -> FileNotFoundError:
         f'and split to the name of the latter (by default {DEFAULT_SPLIT!r}).')
 
 
+@once_per_file(kept=6)
 def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
     """Reads "attribute object" lines; empty ones, a byte-order mark and CRLF are fine."""
     if not path.is_file():

@@ -1,9 +1,10 @@
 """A seen/unseen split of own data, the same on every machine."""
-import hashlib
 import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+
+from mmcluspro.utils.digest import sha256
 
 from .splits import Pair
 from .table_file import TableRow
@@ -36,7 +37,7 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
     images: dict[Pair, list[str]] = defaultdict(list)
     for row in rows:
         images[row.attribute, row.object].append(row.image)
-    order = _shuffled(images, seed)
+    order = shuffled(images, seed)
     wanted = round(unseen_fraction * len(order))
     unseen = choose_unseen(order, wanted)
     if len(unseen) < wanted:
@@ -51,8 +52,8 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
     owed = {'val': 0.0, 'test': 0.0}
     for pair in order:
         if pair not in chosen:
-            names = [name for name, in _shuffled(((image, ) for image in images[pair]), seed)]
-            taken = _hold_back(len(names), {'val': val_fraction, 'test': test_fraction}, owed)
+            names = [name for name, in shuffled(((image, ) for image in images[pair]), seed)]
+            taken = hold_back(len(names), {'val': val_fraction, 'test': test_fraction}, owed)
             marks = ['val'] * taken['val'] + ['test'] * taken['test']
             split.update(zip(names, marks + ['train'] * (len(names) - len(marks))))
     return [row._replace(split=split[row.image]) for row in rows]
@@ -82,14 +83,15 @@ def _check(unseen: float, val: float, test: float) -> None:
                          f'{val} + {test}: nothing would be left for training.')
 
 
-def _shuffled(items: Iterable[tuple], seed: int) -> list:
+def shuffled(items: Iterable[tuple], seed: int | str) -> list:
+    """Tuples of text in a drawn order that depends on nothing but them and the seed."""
     def key(item: tuple) -> tuple:
-        return hashlib.sha256('\0'.join((str(seed), *item)).encode()).digest(), item
+        return sha256('\0'.join((str(seed), *item)).encode()), item
 
     return sorted(items, key=key)
 
 
-def _hold_back(number: int, fractions: dict[str, float],
+def hold_back(number: int, fractions: dict[str, float],
                owed: dict[str, float]) -> dict[str, int]:
     """Images of one pair for each phase.
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.registry import DATASETS
+from mmcluspro.utils.faults import Fault, raise_faults
 
 from .czsl_dataset import CZSLDataset
-from .faults import Fault, raise_faults
 from .folder_tree import scan_folders
-from .images import ImageFolder
+from .image_folder import ImageFolder
 from .space import CompositionSpace
 from .splitting import make_split as split_rows
 from .table_file import MAKE_ONE, TableRow, read_table, table_pairs
@@ -43,6 +43,8 @@ class TableCZSL(CZSLDataset):
         check_images (bool | str): True: a row without an image file is an error;
             'skip': it is left out and counted; False: not looked at. Defaults to
             True.
+        follow_links (bool): Whether links in the folder of the images may lead
+            out of ``data_root``. Defaults to False.
         **kwargs: ``pipeline``, ``test_mode`` ... of :class:`CZSLDataset`.
     """
 
@@ -54,10 +56,12 @@ class TableCZSL(CZSLDataset):
                  make_split: Mapping[str, Any] | None = None,
                  allow_unknown: bool = False,
                  check_images: bool | str = True,
+                 follow_links: bool = False,
                  **kwargs: Any) -> None:
         if check_images not in (True, False, 'skip'):
             raise ValueError(f"check_images must be True, False or 'skip', got {check_images!r}.")
         self.check_images = check_images
+        self.follow_links = follow_links
         rows, self._source = _read(data_root, table, separator, make_split)
         lists = table_pairs(rows, self._source, allow_unknown)
         self._rows = [row for row in rows if row.split == phase]
@@ -79,7 +83,7 @@ class TableCZSL(CZSLDataset):
     def load_data_list(self) -> list[dict]:
         rows, paths = self._rows, [os.path.join(self.data_root, row.image) for row in self._rows]
         if self.check_images:
-            folder = ImageFolder(self.data_root)
+            folder = ImageFolder(self.data_root, follow_links=self.follow_links)
             found = [folder.find(row.image) for row in rows]
             missing = [row for row, path in zip(rows, found) if path is None]
             if self.check_images == 'skip':
@@ -89,7 +93,7 @@ class TableCZSL(CZSLDataset):
                     [Fault('image', f'{self._source}:{row.line}',
                            f'no image {row.image!r} in {folder.root}') for row in missing],
                     "Correct the table or the config field data_root, or set check_images='skip' "
-                    'to leave these rows out.')
+                    'to leave these rows out.' + folder.remark)
             rows = [row for row, path in zip(rows, found) if path]
             paths = [path for path in found if path]
         if not rows:

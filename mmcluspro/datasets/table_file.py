@@ -1,13 +1,21 @@
 """Own data as a CSV file: ``image,attribute,object,split``."""
 import csv
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .faults import Fault, raise_faults
+from mmcluspro.errors import FileError
+from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.utils.inside import leaves
+from mmcluspro.utils.once import once_per_file
+from mmcluspro.utils.plain_files import read_text, split_cells
+from mmcluspro.utils.spreadsheet import guard, unguard
+
 from .splits import PHASES, PairLines, check_primitives
 
 COLUMNS = ('image', 'attribute', 'object', 'split')
+LAYOUT = f'A table has one image a line under the header {",".join(COLUMNS)}.'
 MAKE_ONE = ("set make_split=dict(seed=0) in the config, or write one into a file that you can look "
             'at with tools/dataset_converters/make_split.py')
 
@@ -21,6 +29,7 @@ class TableRow(NamedTuple):
     line: int = 0
 
 
+@once_per_file(kept=2)
 def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
     """Reads a table with a header; columns in any order, others are ignored.
 
@@ -37,18 +46,18 @@ def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
         raise FileNotFoundError(
             f'No table at {path}. Set the config field table to a CSV file with the header '
             f'{",".join(COLUMNS)}, or to None for a tree of folders attribute_object/.')
+    file = io.StringIO(read_text(path, 'Save it as "CSV UTF-8".'), newline='')
+    names, delimiter = _header(file.readline(), path, need_split)
+    reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
-        with open(path, encoding='utf-8-sig', newline='') as file:
-            header = file.readline()
-            names, delimiter = _header(header, path, need_split)
-            reader = csv.reader(file, delimiter=delimiter)
-            cells = [(reader.line_num + 1, line) for line in reader]
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not UTF-8 text ({error}); save it as "CSV UTF-8".') from error
+        cells = [(reader.line_num + 1, line) for line in reader]
+    except csv.Error as error:
+        raise FileError(f'{path}:{reader.line_num + 1}', f'the quotes do not fit ({error})',
+                        'Write "" for a quote inside quotes, or leave stray quotes out.') from None
     rows, faults = _rows(cells, names, path)
-    raise_faults(faults, f'A table has one image a line under the header {",".join(COLUMNS)}.')
+    raise_faults(faults, LAYOUT)
     if not rows:
-        raise ValueError(f'{path} has a header, but no image.')
+        raise FileError(path, 'it has a header, but no image', LAYOUT)
     return rows
 
 
@@ -70,23 +79,29 @@ def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
     with open(Path(path).expanduser(), 'w', encoding='utf-8', newline='') as file:
         writer = csv.writer(file, lineterminator='\n')
         writer.writerow(COLUMNS)
-        writer.writerows(row[:4] for row in rows)
+        writer.writerows([guard(cell) for cell in row[:4]] for row in rows)
 
 
 def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:
     def names(delimiter: str) -> list[str]:
-        row: list[str] = next(csv.reader([line], delimiter=delimiter), [])
-        return [name.strip().lower() for name in row]
+        try:
+            return [name.strip().lower() for name in split_cells(line.strip(), delimiter)]
+        except ValueError:  # with this delimiter it is no header
+            return []
 
     delimiter = max(',;\t', key=lambda sign: len(set(names(sign)) & set(COLUMNS)))
     found = names(delimiter)
     needed = COLUMNS if need_split else COLUMNS[:3]
     missing = [name for name in needed if name not in found]
     if missing == ['split']:
-        raise ValueError(f'{path}:1: the table has no column split; {MAKE_ONE}.')
+        raise FileError(f'{path}:1', f'the table has no column split; {MAKE_ONE}', LAYOUT)
     if missing:
-        raise ValueError(f'{path}:1: the header must name {",".join(COLUMNS)}; '
-                         f'{",".join(missing)} is missing from {line.strip()!r}.')
+        raise FileError(f'{path}:1', f'the header must name {",".join(COLUMNS)}; '
+                        f'{",".join(missing)} is missing from {line.strip()[:200]!r}',
+                        'Write the header as the first line.')
+    if len(set(found)) < len(found):
+        raise FileError(f'{path}:1', f'a column stands twice in the header {line.strip()[:200]!r}',
+                        'Remove one of them.')
     return found, delimiter
 
 
@@ -97,13 +112,23 @@ def _rows(cells: Sequence[tuple[int, list[str]]], names: list[str],
     for line, row in cells:
         if not any(cell.strip() for cell in row):
             continue
-        value = {name: row[i].strip() if i < len(row) else '' for name, i in place.items()}
+        value = {name: unguard(row[i].strip()) if i < len(row) else ''
+                 for name, i in place.items()}
         value['image'] = value['image'].replace('\\', '/')
         empty = [name for name, text in value.items() if not text]
-        if empty:
+        strange = [name for name, text in value.items() if not text.isprintable()]
+        if any(cell.strip() for cell in row[len(names):]):
+            what = f'{len(row)} cells under {len(names)} columns'
+        elif strange:
+            what = (f'a line break or control character under {", ".join(strange)}; is there a '
+                    'stray quote?')
+        elif empty:
             what = f'nothing under {", ".join(empty)}'
         elif value.get('split', 'train') not in PHASES:
             what = f"split must be 'train', 'val' or 'test', got {value['split']!r}"
+        elif leaves(value['image']):
+            what = (f'the image {value["image"]!r} is not a name below data_root: write it '
+                    'relative to that folder, without ..')
         elif first.setdefault(value['image'], line) != line:
             what = f'the image {value["image"]!r} already stands in line {first[value["image"]]}'
         else:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmcluspro.datasets import CGQA, MITStates, UTZappos
-from mmcluspro.datasets.preparation import Step, carry_out
+from mmcluspro.datasets.file_steps import Step, carry_out
 
 
 def tree(root):
@@ -149,9 +149,9 @@ def test_a_copy_appears_only_when_it_is_complete(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr('shutil.copy2', die)
-        carry_out([step])
+        carry_out([step], tmp_path)
     assert not step.target.exists()
-    assert carry_out([step]) == {'done': 1}
+    assert carry_out([step], tmp_path) == {'done': 1}
     assert step.target.read_text() == 'whole' and os.listdir(tmp_path / 'b') == ['c']
 
 

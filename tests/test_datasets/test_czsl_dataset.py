@@ -1,6 +1,7 @@
 import os
 import pickle
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from mmcluspro.datasets import (
     CompositionSpace,
     MITStates,
     UTZappos,
+    build_space,
     write_layout,
 )
 from mmcluspro.registry import DATASETS
@@ -127,7 +129,7 @@ def test_an_unreadable_image_is_named(layout):
         dataset = UTZappos(str(layout.root), 'test', pipeline=PIPELINE)
 
     assert dataset[0] is not None
-    with pytest.raises(AssertionError, match=str(image)):
+    with pytest.raises(ValueError, match=f'The image {image} cannot be read'):
         dataset[1]
 
 
@@ -286,3 +288,18 @@ def test_the_writer_refuses_what_no_reader_could_read(layout, tmp_path, change, 
     with pytest.raises(ValueError, match=message):
         write_layout(tmp_path / 'out', **arguments)
     assert not (tmp_path / 'out').exists()
+
+
+def test_lists_and_metadata_are_read_once(layout, monkeypatch):
+    for path in layout.root.rglob('*'):
+        os.utime(path, (0, 0))  # files of the last second are read each time
+    read, text, load = [], Path.read_text, torch.load
+    monkeypatch.setattr(Path, 'read_text', lambda path, *args, **kwargs: read.append(
+        path.name) or text(path, *args, **kwargs))
+    monkeypatch.setattr(torch, 'load', lambda path, **kwargs: read.append(
+        path.name) or load(path, **kwargs))
+    for phase in ('train', 'val', 'test'):
+        assert len(UTZappos(str(layout.root), phase))
+        build_space(dict(type='mmcluspro.UTZappos', data_root=str(layout.root)), phase)
+    assert sorted(read) == [f'metadata_{layout.split}.t7', 'test_pairs.txt', 'train_pairs.txt',
+                            'val_pairs.txt']

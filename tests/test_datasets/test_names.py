@@ -27,6 +27,15 @@ def test_no_name_of_the_published_lists_becomes_another(real_splits):
             assert len({readable_name(name) for name in names}) == len(set(names))
 
 
+def test_the_published_rule_reads_one_name_of_the_published_lists_differently(real_splits):
+    names = {name for path in real_splits.rglob('*_pairs.txt')
+             for name in path.read_text().split()}
+    dots = resolve_readable('dots')
+    assert [name for name in names if dots(name) != readable_name(name)] == ['Boots.Mid-Calf']
+    assert dots('Boots.Mid-Calf') == 'boots mid-calf' and dots('.') == '.'
+    assert resolve_readable('words') is readable_name
+
+
 def test_a_dict_overrides_single_names_and_pickles():
     words = pickle.loads(pickle.dumps(resolve_readable({'Hair.Calf': 'calf hair'})))
 

@@ -69,8 +69,15 @@ def test_large_is_long_tailed_with_one_to_five_pictures_a_pair():
 
 
 def test_versions_of_one_split_share_pairs():
-    for other in ('shapes-easy-v1', 'shapes-hard-v1'):
+    for other in ('shapes-easy-v1', 'shapes-hard-v1', 'shapes-v2'):
         assert split_pairs('shapes-v1') == split_pairs(other)
+    assert split_pairs('shapes-large-v1') == split_pairs('shapes-large-v2')
+
+
+@pytest.mark.parametrize('name', ['shapes-v2', 'shapes-large-v2'])
+def test_validation_is_as_large_as_the_test(name):
+    phases = Counter(row[0] for row in plan(name))
+    assert phases['val'] == phases['test'] > 1000
 
 
 def test_samples_look_like_loaded_files(tiny):

@@ -1,4 +1,6 @@
 import zlib
+from collections import Counter
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -16,8 +18,11 @@ from mmcluspro.datasets.shapes.captions import (
     neighbours,
     pretraining_pairs,
 )
+from mmcluspro.datasets.shapes.drawing import draw_object
 from mmcluspro.datasets.shapes.draws import Draws, triangle_wave, value_noise
 from mmcluspro.datasets.shapes.geometry import box, cut, disc, join, line, meet, poly, star
+from mmcluspro.datasets.shapes.partners import ATTR_MODES, OBJ_MODES, pair_modes, partner_modes
+from mmcluspro.datasets.shapes.scene import Scene, Style
 
 GRID = np.mgrid[-1:1:41j, -1:1:41j]
 V, U = GRID[0], GRID[1]
@@ -31,6 +36,16 @@ def test_same_bytes_on_every_machine():
         image = draw_image(name, list(OBJECTS)[i], ('fixed', i), VERSIONS['shapes-v1'].look)[0]
         total = zlib.crc32(image.tobytes(), total)
     assert total == 2728142733
+
+
+def test_same_bytes_of_v2_on_every_machine():
+    total = 0
+    for i, name in enumerate(ATTRIBUTES):
+        for k, version in enumerate(('shapes-v2', 'shapes-v2', 'shapes-large-v2')):
+            obj = list(OBJECTS)[(i + 7 * k) % len(OBJECTS)]
+            image, *modes = draw_image(name, obj, ('fixed', i, k), VERSIONS[version].look)
+            total = zlib.crc32(image.tobytes() + bytes(modes), total)
+    assert total == 3956587711
 
 
 def test_raw_stream_is_numpys_own():
@@ -95,21 +110,66 @@ def test_no_two_objects_look_the_same():
     assert overlap.max() < 0.9
 
 
+def draw_mode(name, mode, number):
+    """A clean star; the same number has the same object, place and background in all modes."""
+    scene = Scene(48, Draws('modes', number), CLEAN, Style('star', 0))
+    draw_object(scene, name, mode, OBJECTS['star'][0])
+    return scene.compose().astype(int)
+
+
 @pytest.mark.parametrize('name', sorted(ATTRIBUTES))
 def test_attribute_modes_differ(name):
-    draws = [draw_image(name, 'star', ('modes', i), CLEAN)[0].astype(int) for i in range(8)]
-    other = Look(**{**CLEAN.__dict__, 'first_mode': 0})
-    others = [draw_image(name, 'star', ('modes', i), other)[0].astype(int) for i in range(8)]
-    # Same seeds, so object, place and background agree; only the mode is another.
-    object_differs = [(np.abs(a - b).max(axis=2) > 24).mean() for a, b in zip(draws, others)]
-    assert np.mean(object_differs) > 0.02
+    pictures = [[draw_mode(name, mode, i) for i in range(8)] for mode in range(ATTR_MODES)]
+    for one, other in combinations(pictures, 2):
+        differs = [(np.abs(a - b).max(axis=2) > 24).mean() for a, b in zip(one, other)]
+        assert np.mean(differs) > 0.02
 
 
-@pytest.mark.parametrize('name', sorted(VERSIONS))
+@pytest.mark.parametrize('name', sorted(name for name in VERSIONS if name.endswith('v1')))
 def test_modes_are_drawn_with_the_versions_frequency(name):
     look = VERSIONS[name].look
     modes = np.array([draw_image('red', 'star', ('count', i), look)[1:] for i in range(150)])
     assert np.abs(modes.mean(axis=0) - (1 - look.first_mode)).max() < 0.13
+
+
+@pytest.mark.parametrize('pair', [('red', 'star'), ('broken', 'key'), ('mossy', 'anchor')])
+def test_modes_are_mostly_those_of_the_pair(pair):
+    draws = Draws('count', *pair)
+    modes = [partner_modes(draws, *pair, share=0.7) for _ in range(3000)]
+
+    attr = np.bincount([mode for mode, _ in modes], minlength=ATTR_MODES) / len(modes)
+    obj = np.bincount([mode for _, mode in modes], minlength=OBJ_MODES) / len(modes)
+
+    # 70% have the mode of the pair, 30% any of three or two.
+    assert np.allclose(sorted(attr), [0.1, 0.1, 0.8], atol=0.03)
+    assert np.allclose(sorted(obj), [0.15, 0.85], atol=0.03)
+    assert (attr.argmax(), obj.argmax()) == pair_modes(*pair)
+
+
+def test_groups_of_partners_have_the_same_size_and_a_seen_pair():
+    for name, sizes in (('shapes-v2', (4, 6)), ('shapes-large-v2', None)):
+        version, seen = VERSIONS[name], split_pairs(name)['seen']
+        for part, own, others, count in ((0, version.attributes, version.objects, ATTR_MODES),
+                                         (1, version.objects, version.attributes, OBJ_MODES)):
+            for primitive in own:
+                pairs = [(primitive, other) if part == 0 else (other, primitive)
+                         for other in others]
+                modes = [pair_modes(*pair)[part] for pair in pairs]
+                assert sizes is None or Counter(modes) == dict.fromkeys(range(count), sizes[part])
+                assert {pair_modes(*p)[part] for p in seen if p[part] == primitive} == set(
+                    range(count))
+
+
+def test_plain_objects_are_grey_and_pretraining_can_draw_them():
+    image, *_ = draw_image('', 'square', ('plain', 0), CLEAN)
+    middle = image[20:28, 20:28].reshape(-1, 3).astype(int)
+    assert (middle.max(axis=1) - middle.min(axis=1)).max() < 50
+
+    images, drawn, _ = draw_pretraining(0, 0, plain=1)
+    assert drawn == [('', obj) for obj in OBJECTS] and len(images) == len(OBJECTS)
+    captions = [Captioner(pretraining_pairs())(Draws('plain', i), ('', 'star'), WILD).split()
+                for i in range(200)]
+    assert all('star' in words and not set(words) & set(ATTRIBUTES) for words in captions)
 
 
 def held_out():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mmcluspro.datasets import CompositionSpace, TableCZSL, make_split
 from mmcluspro.datasets.folder_tree import scan_folders
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
+from mmcluspro.errors import FileError
 
 ROWS = [
     ('wet_dog/1.png', 'wet', 'fire dog', 'train'),
@@ -66,6 +67,21 @@ def test_columns_in_any_order_quotes_and_empty_lines(tmp_path):
 
     assert read_table(path) == [TableRow('a/b.png', 'wet', 'big, dog', 'train', 4),
                                 TableRow('c.png', 'dry', 'cat', 'test', 5)]
+
+
+@pytest.mark.parametrize('line, message', [
+    ('"a.png,wet,cat,train', 'the quotes do not fit'),
+    ('a.png,"wet,cat,train\nb.png,d"ry,cat,train', 'the quotes do not fit'),
+    ('"a.png,wet,cat,train\nb.png",dry,cat,train', ':3: a line break .* under image'),
+    ('a.png,wet,cat,train,x', ':2: 5 cells under 4 columns'),
+    ('a.png,w\tet,cat,train', 'control character under attribute'),
+    ('a.png,' + 'x' * 200_000 + ',cat,train', 'field larger than field limit'),
+])
+def test_a_stray_quote_swallows_no_line(tmp_path, line, message):
+    path = tmp_path / 't.csv'
+    path.write_text(f'image,attribute,object,split\n{line}\nlast.png,wet,dog,train\n')
+    with pytest.raises(FileError, match=message):
+        read_table(path)
 
 
 @pytest.mark.parametrize('rows, message', [

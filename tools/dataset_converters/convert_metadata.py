@@ -18,12 +18,42 @@ from typing import Any
 import numpy as np
 import torch
 
+from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.errors import FileError, reason_of
+from mmcluspro.utils.archive import check_archive
+from mmcluspro.utils.faults import raise_faults
+
+REMEDY = ('Give a metadata file of the published layout: a list of dicts with image, attr, obj '
+          'and set.')
+
+class PlainDtype:
+    """Stands for NumPy's: a code such as 'U5' and the order of the bytes, no behaviour."""
+
+    def __init__(self, code: str, *_: Any) -> None:
+        self.code, self.order = str(code), '<'
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = '>' if state[1] == '>' else '<'
+
+
+def plain_scalar(dtype: PlainDtype, data: bytes = b'') -> Any:
+    """The text or number that NumPy stored as bytes."""
+    data = data.encode('latin1') if isinstance(data, str) else data
+    kind = dtype.code.lstrip('<>=|')[:1]
+    if kind == 'U':
+        return data.decode('utf-32-le' if dtype.order == '<' else 'utf-32-be').rstrip('\0')
+    if kind == 'S':
+        return data.rstrip(b'\0')
+    if kind not in 'biuf' or len(data) > 16:
+        raise pickle.UnpicklingError(f'the file holds NumPy values of type {dtype.code[:20]!r}')
+    return np.frombuffer(data, np.dtype(dtype.code).newbyteorder(dtype.order))[0].item()
+
+
 #: What a pickle may ask for. NumPy renamed a module, files may have either name.
-_scalar = np.str_('').__reduce__()[0]
-ALLOWED = {
-    ('numpy', 'dtype'): np.dtype,
-    ('numpy.core.multiarray', 'scalar'): _scalar,
-    ('numpy._core.multiarray', 'scalar'): _scalar,
+ALLOWED: dict[tuple[str, str], Any] = {
+    ('numpy', 'dtype'): PlainDtype,
+    ('numpy.core.multiarray', 'scalar'): plain_scalar,
+    ('numpy._core.multiarray', 'scalar'): plain_scalar,
 }
 #: A torch file of the time before zip archives starts with these three pickles.
 LEGACY_HEAD = 3
@@ -45,11 +75,30 @@ class PlainUnpickler(pickle.Unpickler):
 
 
 def read_plain(path: Path) -> Any:
-    """The object in a torch file (zip or older) or a bare pickle."""
+    """The rows in a torch file (zip or older) or a bare pickle, as plain data.
+
+    Raises:
+        FileError: For a file that is damaged, asks for a class, or holds something else.
+    """
+    check_archive(path, str(path))
+    try:
+        rows = plain(_unpickled(path))
+    except Exception as error:  # bytes that are no pickle raise almost anything
+        raise FileError(path, f'it cannot be read as plain data ({reason_of(error)})',
+                        REMEDY) from error
+    if not isinstance(rows, list):
+        raise FileError(path, f'it holds a {type(rows).__name__} instead of a list', REMEDY)
+    raise_faults(row_faults(rows, path), REMEDY)
+    return rows
+
+
+def _unpickled(path: Path) -> Any:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            name = next(name for name in archive.namelist() if name.endswith('data.pkl'))
-            return PlainUnpickler(io.BytesIO(archive.read(name))).load()
+            names = [name for name in archive.namelist() if name.endswith('data.pkl')]
+            if len(names) != 1:
+                raise ValueError(f'{len(names)} records data.pkl')
+            return PlainUnpickler(io.BytesIO(archive.read(names[0]))).load()
     with open(path, 'rb') as file:
         first = PlainUnpickler(file, encoding='latin1').load()
         if first != MAGIC_NUMBER:
@@ -67,7 +116,10 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, bytes):
         return value.decode('utf-8')
-    return value.item() if isinstance(value, np.generic) else value
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is not None and not isinstance(value, (str, bool, int, float)):
+        raise ValueError(f'it holds a {type(value).__name__}')
+    return value
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,9 +131,9 @@ def main(argv: list[str] | None = None) -> int:
     if args.target.exists():
         parser.error(f'{args.target} exists and is not overwritten')
     try:
-        rows = plain(read_plain(args.source))
-    except pickle.UnpicklingError as error:
-        print(f'{args.source}: {error}', file=sys.stderr)
+        rows = read_plain(args.source)
+    except (FileError, OSError) as error:
+        print(error, file=sys.stderr)
         return 1
     torch.save(rows, args.target)
     print(f'{len(rows)} rows written to {args.target}')

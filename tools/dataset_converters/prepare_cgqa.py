@@ -13,9 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmcluspro.datasets.check import check_dataset
+from mmcluspro.datasets.dataset_check import check_dataset
+from mmcluspro.datasets.file_steps import carry_out, lift
 from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.preparation import carry_out, lift
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
 
 
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
     args = parser.parse_args(argv)
     names = ['images', args.split, metadata_file('', args.split).name]
-    carry_out(lift(args.root, names), args.dry_run)
+    carry_out(lift(args.root, names), args.root, args.dry_run)
     if args.dry_run:
         return 0
     report = check_dataset(args.root, 'c-gqa', args.split)

@@ -13,9 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmcluspro.datasets.check import check_dataset
+from mmcluspro.datasets.dataset_check import check_dataset
+from mmcluspro.datasets.file_steps import Step, carry_out, lift
 from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.preparation import Step, carry_out, lift
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
 
 
@@ -33,11 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
     args = parser.parse_args(argv)
     steps = lift(args.root, ['images', args.split, metadata_file('', args.split).name])
-    carry_out(steps, args.dry_run)
+    carry_out(steps, args.root, args.dry_run)
     # In a dry run the folders are still where the archive put them.
     images = next((step.source for step in steps
                    if args.dry_run and step.target.name == 'images'), args.root / 'images')
-    carry_out(underscores(images), args.dry_run)
+    carry_out(underscores(images), args.root, args.dry_run)
     if args.dry_run:
         return 0
     report = check_dataset(args.root, 'mit-states', args.split)

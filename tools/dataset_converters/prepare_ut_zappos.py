@@ -14,13 +14,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from mmcluspro.datasets.check import check_dataset
-from mmcluspro.datasets.faults import raise_faults
-from mmcluspro.datasets.images import ImageFolder
+from mmcluspro.datasets.dataset_check import check_dataset
+from mmcluspro.datasets.file_steps import Step, carry_out, lift
+from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, row_faults
-from mmcluspro.datasets.preparation import Step, carry_out, lift
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.utils.faults import raise_faults
+from mmcluspro.utils.inside import inside, within
 
 SOURCES = ('_images', 'ut-zap50k-images', 'ut-zap50k-images-square')
 
@@ -55,8 +56,8 @@ def reorganise(root: Path, source: Path, split: str, mode: str) -> list[Step]:
             raise ValueError(f'{path} row {number} has no _image: this is not the metadata of '
                              'UT-Zappos.')
         found = archive.find(*spellings(row['_image']))
-        steps[row['image']] = Step(mode, Path(found) if found else source / row['_image'],
-                                   root / 'images' / row['image'])
+        steps[row['image']] = Step(mode, Path(found) if found else inside(source, row['_image']),
+                                   inside(root / 'images', row['image']))
     return list(steps.values())
 
 
@@ -71,12 +72,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
     args = parser.parse_args(argv)
     steps = lift(args.root, [args.split, metadata_file('', args.split).name])
-    carry_out(steps, args.dry_run)
+    carry_out(steps, args.root, args.dry_run)
     if steps and args.dry_run:
         print('the images are planned once these are in place')
         return 0
     source = find_source(args.root, args.source)
-    carry_out(reorganise(args.root, source, args.split, args.mode), args.dry_run)
+    if args.mode == 'symlink' and not within(args.root, source):
+        parser.error(f'--mode symlink needs the archive below {args.root}, because readers follow '
+                     'no link out of the dataset; move it there, or use --mode hardlink or copy.')
+    carry_out(reorganise(args.root, source, args.split, args.mode), args.root,
+              args.dry_run)
     if args.dry_run:
         return 0
     report = check_dataset(args.root, 'ut-zappos', args.split)

@@ -1,22 +1,19 @@
-"""The attributes: what each does to a scene, in which step, in two modes."""
+"""The attributes: what each does to a scene, in which step, in which mode."""
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from . import form, surface
-from .colors import NAMED_COLORS, NEUTRAL_COLORS, any_color, jitter
-from .draws import Draws
-from .geometry import Shape
-from .objects import OBJECTS
-from .scene import Look, Scene, Style
+from . import form, surface, third_looks
+from .colors import NAMED_COLORS
+from .scene import Scene
 
 Step = Callable[[Scene, int], None]
-IMAGE_SIZE = 48
-NUM_MODES = 2
+Change = Callable[[Scene], None]
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """Steps of drawing that an attribute changes.
+    """Steps of drawing that an attribute changes in its modes 0 and 1.
 
     Named colours belong to plain surfaces only, so that one attribute is
     decidable: whatever keeps the surface plain is ``neutral``.
@@ -49,45 +46,18 @@ ATTRIBUTES |= {
 ATTRIBUTES['broken'] = Attribute(warp=form.halves, edge=form.broken)
 
 
-def draw_image(attribute: str, obj: str, seed: tuple[int | str, ...], look: Look,
-               size: int = IMAGE_SIZE):
-    """Draws one picture.
-
-    Args:
-        attribute (str): Name in ``ATTRIBUTES``.
-        obj (str): Name in ``OBJECTS``.
-        seed (tuple): Numbers and names; the same seed gives the same bytes.
-        look (Look): Difficulty.
-        size (int): Side in pixels.
-
-    Returns:
-        tuple: RGB image (size, size, 3) uint8, the attribute's mode and the
-        object's mode.
-    """
-    draws = Draws(*seed)
-    attr_mode, obj_mode = (int(draws.uniform() >= look.first_mode) for _ in range(2))
-    scene = Scene(size, draws, look, Style(obj, look.tint))
-    draw_object(scene, ATTRIBUTES[attribute], attribute, attr_mode, OBJECTS[obj][obj_mode])
-    return scene.compose(), attr_mode, obj_mode
+STEPS = ('warp', 'edge', 'paint', 'finish')
+_THIRD: dict[str, dict[str, Change]] = {
+    name: {step: getattr(third_looks, name) for step in STEPS if getattr(spec, step)}
+    for name, spec in ATTRIBUTES.items()
+}
+_THIRD['broken'] = dict(warp=third_looks.broken_apart, edge=third_looks.broken)
+_THIRD['melted'] = dict(warp=third_looks.melted_down, edge=third_looks.melted)
 
 
-def draw_object(scene: Scene, spec: Attribute, name: str, mode: int, shape: Shape) -> None:
-    """Runs the steps of one attribute on one shape."""
-    if name in NAMED_COLORS:
-        color = jitter(scene.draws, NAMED_COLORS[name][mode], 12)
-    elif spec.neutral:
-        color = jitter(scene.draws, scene.draws.choice(NEUTRAL_COLORS), 10)
-    else:
-        color = any_color(scene.draws)
-    scene.fill(color)
-    scene.frame()
-    if spec.warp:
-        spec.warp(scene, mode)
-    scene.measure(shape)
-    if spec.edge:
-        spec.edge(scene, mode)
-    if spec.paint:
-        spec.paint(scene, mode)
-    scene.cover()
-    if spec.finish:
-        spec.finish(scene, mode)
+def changes(name: str, mode: int) -> dict[str, Change]:
+    """What an attribute does in a mode, by step of drawing."""
+    if mode == 2:
+        return _THIRD[name]
+    spec = ATTRIBUTES[name]
+    return {step: partial(change, mode=mode) for step in STEPS if (change := getattr(spec, step))}

@@ -1,5 +1,4 @@
 """Draws a version once and keeps it in a folder, memory-mapped afterwards."""
-import hashlib
 import json
 import logging
 import os
@@ -12,7 +11,10 @@ import numpy as np
 from mmengine.logging import print_log
 from numpy.typing import NDArray
 
-from .attributes import IMAGE_SIZE, draw_image
+from mmcluspro.utils.atomic import atomic_path, write_text
+from mmcluspro.utils.digest import sha256
+
+from .drawing import IMAGE_SIZE, draw_image
 from .versions import get_version, plan
 
 Images = NDArray[np.uint8]
@@ -22,11 +24,11 @@ Modes = NDArray[np.int64]
 @lru_cache(maxsize=1)
 def code_revision() -> str:
     """Short hash of the drawing code: a change of it makes new cache files."""
-    digest = hashlib.sha256()
+    parts = []
     for path in sorted(Path(__file__).parent.glob('*.py')):
         if path.name not in ('cache.py', 'captions.py', 'dataset.py', '__init__.py'):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:10]
+            parts.append(path.read_bytes())
+    return sha256(*parts, digits=10)
 
 
 def cache_folder(data_root: str = '') -> Path:
@@ -76,25 +78,14 @@ def load_version(name: str, seed: int, data_root: str = '') -> tuple[Images, Mod
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = {'crc32': zlib.crc32(images.tobytes()), 'modes': modes.tolist()}
         # Facts first: the images' file is what says that the entry is there.
-        _replace(path.with_suffix('.json'), lambda part: part.write_text(json.dumps(facts)))
-        _replace(path, lambda part: _save(part, images))
+        write_text(path.with_suffix('.json'), json.dumps(facts))
+        with atomic_path(path) as part, part.open('wb') as file:
+            np.save(file, images)
         return np.load(path, mmap_mode='r'), modes, path
     except OSError as error:
         print_log(f'{path.parent} cannot be written ({error}): the pictures of {name} stay in '
                   'memory. Set data_root or MMCLUSPRO_CACHE.', 'current', logging.WARNING)
         return images, modes, None
-
-
-def _save(path: Path, images: Images) -> None:
-    with path.open('wb') as file:
-        np.save(file, images)
-
-
-def _replace(path: Path, write) -> None:
-    """Writes beside and renames: a reader never sees half a file."""
-    part = path.with_name(f'{path.name}.{os.getpid()}.part')
-    write(part)
-    part.replace(path)
 
 
 def _read(path: Path, count: int) -> tuple[Images, Modes]:

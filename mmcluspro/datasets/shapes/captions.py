@@ -6,12 +6,14 @@ goes with the kind of picture. The pictures have other looks and other mode
 frequencies than the datasets. No pair that any version holds out is drawn or named.
 """
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .attributes import IMAGE_SIZE, draw_image
+from .drawing import IMAGE_SIZE, draw_image
 from .draws import Draws
+from .objects import OBJECTS
 from .scene import Look
 from .versions import VERSIONS, Pair, split_pairs
 
@@ -42,24 +44,29 @@ def pretraining_pairs() -> list[Pair]:
     return sorted(seen - held)
 
 
-def draw_pretraining(pictures: int, seed: int
+def draw_pretraining(pictures: int, seed: int, plain: int = 0
                      ) -> tuple[NDArray[np.uint8], list[Pair], list[Look]]:
     """Pictures for pre-training, the pairs in turn.
 
     Args:
-        pictures (int): Number of pictures a pair.
+        pictures (int): Number of pictures per pair.
         seed (int): Their seed; never one of a dataset's, whose seeds start
             with the version's name.
+        plain (int): Number of plain pictures per object, without an attribute.
+            Defaults to 0.
 
     Returns:
-        tuple: RGB images (N, H, W, 3), and the pair and the look of each.
+        tuple: RGB images (N, H, W, 3), and the pair (of a plain picture '' and
+        the object) and the look of each.
     """
     pairs = [pair for pair in pretraining_pairs() for _ in range(pictures)]
+    pairs += [('', obj) for obj in OBJECTS for _ in range(plain)]
     looks = [STUDIO if Draws('look', seed, i).uniform() < STUDIO_SHARE else WILD
              for i in range(len(pairs))]
     images = np.empty((len(pairs), IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
     for i, ((attribute, obj), look) in enumerate(zip(pairs, looks)):
-        images[i] = draw_image(attribute, obj, ('pretraining', seed, i), look)[0]
+        drawn = look if attribute else replace(look, first_mode=0.5)
+        images[i] = draw_image(attribute, obj, ('pretraining', seed, i), drawn)[0]
     return images, pairs, looks
 
 
@@ -99,9 +106,10 @@ class Captioner:
         return pair[part]
 
     def __call__(self, draws: Draws, pair: Pair, look: Look) -> str:
-        """A caption for a picture of ``pair``."""
-        attribute, obj = self._name(draws, pair, 0), self._name(draws, pair, 1)
-        kind = draws.uniform()
+        """A caption for a picture of ``pair``; a plain one has the object's own name only."""
+        plain = not pair[0]
+        attribute, obj = pair if plain else (self._name(draws, pair, 0), self._name(draws, pair, 1))
+        kind = 0.6 if plain else draws.uniform()
         templates = (BOTH if kind < 0.6 else OBJECT if kind < 0.82 else
                      ATTRIBUTE if kind < 0.93 else NEITHER)
         if templates is BOTH and (attribute, obj) not in self._allowed:

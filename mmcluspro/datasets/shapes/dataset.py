@@ -21,16 +21,17 @@ from .versions import get_version, phase_lists, plan
 class ShapesCZSL(CZSLDataset):
     """Shapes with an attribute, drawn by the code: the same bytes on every machine.
 
-    Each attribute and object has two hidden modes (two reds, four- and
-    five-pointed stars, …). A sample has ``img`` (48, 48, 3) uint8 in BGR order
+    Each attribute and object has hidden modes (three reds, four- and
+    five-pointed stars, …); in versions from v2 on, which one a picture shows
+    depends mostly on the other primitive. A sample has ``img`` (48, 48, 3) uint8 in BGR order
     with ``img_shape`` and ``ori_shape``, as after ``LoadImageFromFile``, the
     labels of :class:`CZSLDataset`, and ``attr_mode`` and ``obj_mode`` for
     analysis: never name them in ``PackInputs``.
 
     Args:
-        version (str): 'shapes-v1', 'shapes-easy-v1', 'shapes-hard-v1' or
-            'shapes-large-v1'; fixes pairs, split and difficulty. Defaults to
-            'shapes-v1'.
+        version (str): 'shapes-v2', 'shapes-large-v2', 'shapes-v1',
+            'shapes-easy-v1', 'shapes-hard-v1' or 'shapes-large-v1'; fixes pairs,
+            split and difficulty. Defaults to 'shapes-v2'.
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
         seed (int): Seed of the pictures; the split does not depend on it.
             Defaults to 0.
@@ -41,7 +42,7 @@ class ShapesCZSL(CZSLDataset):
     """
 
     def __init__(self,
-                 version: str = 'shapes-v1',
+                 version: str = 'shapes-v2',
                  phase: str = 'train',
                  seed: int = 0,
                  data_root: str = '',
@@ -60,7 +61,7 @@ class ShapesCZSL(CZSLDataset):
 
     @classmethod
     def make_space(  # type: ignore[override]
-            cls, phase: str = 'train', version: str = 'shapes-v1', seed: int = 0,
+            cls, phase: str = 'train', version: str = 'shapes-v2', seed: int = 0,
             data_root: str = '') -> CompositionSpace:
         """The space of a phase; ``seed`` and ``data_root`` change nothing in it."""
         get_version(version)

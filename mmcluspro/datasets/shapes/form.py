@@ -33,7 +33,7 @@ def shift(image: Array, dy: int, dx: int) -> Array:
 
 def small(scene: Scene, mode: int) -> None:
     """A tiny object alone, or one on a pale plate."""
-    scene.scale *= 0.5
+    scene.scale *= scene.look.shrink
     scene.frame()
     if mode == 1:
         reach = np.sqrt(scene.u**2 + scene.v**2) - 2.0

@@ -6,6 +6,7 @@ edge, paint the surface, finish (blur, glow, …), compose over the background.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .colors import Color, any_color, clamp, jitter, luminance, mix
 from .draws import Array, Draws, rotation, triangle_wave, value_noise
@@ -26,9 +27,16 @@ class Look:
         scales (tuple[float, float]): Half width of the object, share of the image's half.
         tint (float): How far a colour moves from object to object.
         haze (float): Largest share of background colour mixed into the object.
-        first_mode (float): Probability of mode 0 of attributes and objects.
+        first_mode (float): Probability of mode 0 of attributes and objects, where
+            the partner does not matter.
         veil (float): Probability that a mark lies over the object.
         saturation (float): Largest share of pure colour in the background.
+        shade (float): How far a named colour moves from image to image.
+        faint (float): Largest share by which paint is thinned.
+        shrink (float): Scale of what is small.
+        partner (float, optional): Share of the pictures whose modes come from the
+            pair (:mod:`partners`); the others have any. None: two modes, drawn
+            independently of the pair.
     """
 
     clutter: int = 3
@@ -41,6 +49,10 @@ class Look:
     first_mode: float = 0.5
     veil: float = 0.15
     saturation: float = 0.35
+    shade: float = 12.0
+    faint: float = 0.0
+    shrink: float = 0.5
+    partner: float | None = None
 
 
 class Style:
@@ -79,6 +91,7 @@ class Scene:
         self.d = self.alpha = np.zeros((size, size))
         self.rgb = np.zeros((size, size, 3))
         self.u = self.v = self.d
+        self.strength = 1.0 - look.faint * draws.uniform() if look.faint else 1.0
 
     def frame(self) -> None:
         """Sets the object's coordinates u, v from centre, scale and angle."""
@@ -102,13 +115,14 @@ class Scene:
 
     def blend(self, color: Color, share: Array) -> None:
         """Mixes a colour into the surface where ``share`` (H, W) says so."""
-        self.rgb += (np.asarray(color) - self.rgb) * np.clip(share, 0, 1)[..., None]
+        share = np.clip(share, 0, 1) * self.strength
+        self.rgb += (np.asarray(color) - self.rgb) * share[..., None]
 
     def cover(self) -> None:
         """Sets alpha from the distance, antialiased over one pixel."""
         self.alpha = coverage(self.d)
 
-    def compose(self) -> Array:
+    def compose(self) -> NDArray[np.uint8]:
         """Lays the object over the background and adds marks and noise."""
         draws, look = self.draws, self.look
         haze = draws.uniform(0, look.haze)

@@ -23,7 +23,7 @@ def along(scene: Scene, degrees: float) -> Array:
     return scene.u * cos + scene.v * sin
 
 
-def sharp(wave: Array, threshold: float, softness: float = 0.15) -> Array:
+def sharp(wave: Array, threshold: float | Array, softness: float = 0.15) -> Array:
     """Step at a threshold, slightly soft so that it does not alias."""
     return np.clip((wave - threshold) / softness + 0.5, 0, 1)
 

@@ -49,6 +49,9 @@ class Version:
     look: Look = field(default_factory=Look)
 
 
+# Objects are larger and turned less than in v1, where they were the bottleneck; paint may be faint.
+_V2 = Look(clutter=2, noise=12.0, contrast=40.0, turn=6.0, scales=(0.8, 0.92), tint=12.0,
+           haze=0.25, veil=0.05, shade=20.0, faint=0.8, shrink=0.75, partner=0.85)
 VERSIONS: dict[str, Version] = {
     'shapes-easy-v1': Version('shapes-v1', look=Look(
         clutter=0, noise=4, contrast=80, turn=5, scales=(0.8, 0.88), tint=8, haze=0, veil=0,
@@ -60,6 +63,13 @@ VERSIONS: dict[str, Version] = {
     'shapes-large-v1': Version(
         'shapes-large-v1', tuple(ATTRIBUTES), tuple(OBJECTS), 1400,
         train=(0.30, 0.25, 0.20, 0.13, 0.12), val=(2, 2), test=(2, 2), eval_seen=0.34),
+    'shapes-v2': Version('shapes-v1', train=(0.0, ) * 9 + (1.0, ), val=(6, 18), look=_V2),
+    'shapes-large-v2': Version(
+        'shapes-large-v1', tuple(ATTRIBUTES), tuple(OBJECTS), 1400,
+        train=(0.0, 0.20, 0.20, 0.20, 0.10, 0.10, 0.10, 0.10), val=(2, 2), test=(2, 2),
+        eval_seen=0.34,
+        look=Look(clutter=2, noise=6.0, turn=6.0, scales=(0.8, 0.92), tint=12.0, haze=0.1,
+                  veil=0.05, shrink=0.65, partner=0.85)),
 }
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmcluspro.utils.faults import Fault
+
 from .expected import EXPECTED, agrees, expected_table
-from .faults import Fault
-from .images import ImageFolder, undecodable
+from .image_folder import ImageFolder, undecodable
 from .layout import metadata_file
 from .metadata import Row, read_metadata, row_faults, select_rows
 from .splits import (
@@ -24,6 +25,8 @@ from .splits import (
 #: 'generic' and 'shapes' have no published counts; there every row must have a listed pair.
 DATASET_NAMES = (*EXPECTED, 'shapes', 'generic')
 IMAGE_KEYS = {'ut-zappos': ('image', '_image')}
+#: Names of splits other than the published one.
+SPLITS = {'fashion': 'fashion-v1'}
 
 
 class Report(NamedTuple):
@@ -69,7 +72,7 @@ class Report(NamedTuple):
         return '\n'.join([*lines, 'no problem found' if self.ok else summary])
 
 
-def check_dataset(root: str | Path, dataset: str = 'generic', split: str = DEFAULT_SPLIT,
+def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None = None,
                   decode: bool = False) -> Report:
     """Checks pair lists, metadata and images of a dataset in the published layout.
 
@@ -80,7 +83,7 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str = DEFAU
     Args:
         root (str | Path): Folder of the dataset.
         dataset (str): One of ``DATASET_NAMES``. Defaults to 'generic'.
-        split (str): Folder of the pair lists.
+        split (str, optional): Folder of the pair lists. Defaults to None, that of the dataset.
         decode (bool): Whether to read every image. Slow. Defaults to False.
 
     Returns:
@@ -88,6 +91,7 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str = DEFAU
     """
     if dataset not in DATASET_NAMES:
         raise ValueError(f'dataset must be one of {", ".join(DATASET_NAMES)}, got {dataset!r}.')
+    split = split or SPLITS.get(dataset, DEFAULT_SPLIT)
     lists, faults = _lists(root, split)
     found = _count_pairs(lists)
     path = metadata_file(root, split)
@@ -184,7 +188,7 @@ def _image_faults(rows: Sequence[Row], chosen: Sequence[int], root: Path, path: 
                   keys: Sequence[str], decode: bool) -> list[Fault]:
     if not root.is_dir():
         return [Fault('missing file', str(root), 'there is no folder images/')]
-    folder = ImageFolder(root)
+    folder = ImageFolder(root, root.parent)
     paths = {i: folder.find(*(rows[i][key] for key in keys if key in rows[i])) for i in chosen}
     faults = [Fault('image', f'{path} row {i}', f'no image {rows[i]["image"]!r} in {root}')
               for i, image in paths.items() if image is None]

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.inside import within
+
 
 def _copy(source: Path, target: Path) -> None:
-    part = target.with_name(f'{target.name}.part')
-    shutil.copy2(source, part)
-    part.replace(target)
+    with atomic_path(target) as part:
+        shutil.copy2(source, part)
 
 
 ACTIONS: dict[str, Callable[[Path, Path], object]] = {
@@ -28,7 +30,7 @@ class Step(NamedTuple):
     target: Path
 
 
-def carry_out(steps: Sequence[Step], dry_run: bool = False,
+def carry_out(steps: Sequence[Step], root: Path, dry_run: bool = False,
               say: Callable[[str], None] = print) -> Counter:
     """Does the steps whose target is not there yet.
 
@@ -38,6 +40,7 @@ def carry_out(steps: Sequence[Step], dry_run: bool = False,
 
     Args:
         steps (Sequence[Step]): What to do.
+        root (Path): Folder that nothing is written outside of, also through links.
         dry_run (bool): Only say what would be done. Defaults to False.
         say (callable): Takes the lines of progress. Defaults to print.
 
@@ -50,6 +53,10 @@ def carry_out(steps: Sequence[Step], dry_run: bool = False,
     tenth = max(len(steps) // 10, 1)
     for number, step in enumerate(steps, start=1):
         outcome = _outcome(step)
+        if outcome == 'done' and not within(root, step.target):
+            raise ValueError(f'{step.target} lies outside of {root}, or a link leads there: '
+                             'nothing is written to it. Check the metadata and the links in the '
+                             'folder.')
         if outcome == 'done' and not dry_run:
             step.target.parent.mkdir(parents=True, exist_ok=True)
             ACTIONS[step.action](step.source, step.target)

@@ -1,0 +1,82 @@
+"""Finding image files: each folder is listed once, no file is touched."""
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from mmcluspro.utils.inside import leaves, within
+
+
+class ImageFolder:
+    """Looks up image names below a root folder.
+
+    A folder written with spaces in the metadata is also found with underscores
+    and the other way round: the MIT-States archive has "ancient building/", the
+    published metadata "ancient_building/". The name as written goes first. What
+    leaves the root, by its name or through a link, is not found.
+
+    Args:
+        root (str | Path): Folder that the names are relative to; it may be a link.
+        top (str | Path, optional): Folder of the dataset, which links may lead to as well.
+            Defaults to None: ``root``.
+        follow_links (bool): Whether links may lead anywhere. Defaults to False.
+    """
+
+    def __init__(self, root: str | Path, top: str | Path | None = None,
+                 follow_links: bool = False) -> None:
+        self.root = Path(root).expanduser()
+        self.tops = (self.root, self.root if top is None else Path(top).expanduser())
+        self.follow_links = follow_links
+        self._listed: dict[str, frozenset[str]] = {}
+        self._left_out = 0
+
+    def find(self, *names: str) -> str | None:
+        """The first of the names that is there, as a path, or None."""
+        for name in names:
+            if leaves(name):
+                continue
+            folder, _, file = name.rpartition('/')
+            for spelling in dict.fromkeys(
+                    (folder, folder.replace(' ', '_'), folder.replace('_', ' '))):
+                if file in self._files(spelling):
+                    return os.path.join(self.root, spelling, file)
+        return None
+
+    @property
+    def remark(self) -> str:
+        """What to do where links led out of the dataset; '' where none did."""
+        return ('' if not self._left_out else
+                f' {self._left_out} links lead out of {self.tops[-1]} and were not followed; set '
+                'follow_links=True in the config if they are yours.')
+
+    def _files(self, folder: str) -> frozenset[str]:
+        if folder not in self._listed:
+            self._listed[folder] = frozenset(self._list(self.root / folder))
+        return self._listed[folder]
+
+    def _list(self, folder: Path) -> list[str]:
+        if not self._allowed(folder):
+            return []
+        try:
+            with os.scandir(folder) as entries:
+                return [entry.name for entry in entries if not entry.is_dir()
+                        and (not entry.is_symlink() or self._allowed(entry.path))]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _allowed(self, path: str | Path) -> bool:
+        allowed = self.follow_links or any(within(top, path) for top in self.tops)
+        self._left_out += not allowed
+        return allowed
+
+
+def undecodable(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Images that cannot be decoded, with the reason (slow: reads every file)."""
+    from PIL import Image
+    bad = []
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                image.load()
+        except Exception as error:
+            bad.append((path, f'{type(error).__name__}: {error}'))
+    return bad
