@@ -7,9 +7,10 @@ from torch import Tensor
 
 from mmcluspro.registry import MODELS
 
-from .gcg import TransportReport
-from .local_aware import Scope, local_aware_assign
-from .segments import own_cosines, unit
+from .local_aware import Solved, Solver, Weights, assign_branches, one_branch
+from .problems import Branches, Scope
+from .report import TransportReport
+from .segments import finite_rows, own_cosines, unit
 
 
 def nearest_prototype(features: Tensor, labels: Tensor, prototypes: Tensor,
@@ -47,13 +48,16 @@ class CosineAssigner:
 
     @torch.no_grad()
     def __call__(self, features: Tensor, labels: Tensor, prototypes: Tensor, offsets: Tensor,
-                 context: Tensor | None = None, context_labels: Tensor | None = None) -> Tensor:
+                 context: Tensor | None = None, context_count: Tensor | None = None,
+                 width: int | None = None) -> Tensor:
         """Rows of ``prototypes``, shape (N,); see :func:`nearest_prototype`. Ignores context."""
         with torch.autocast(features.device.type, enabled=False):
-            cosine, rows = own_cosines(unit(features.float()), labels, prototypes, offsets)
+            features, finite = finite_rows(features.float())
+            cosine, rows = own_cosines(unit(features), labels, prototypes, offsets, width)
         best, column = cosine.max(dim=1, keepdim=True)
         # Rounding must not leave an opposite feature below the default of -1.
-        return rows.gather(1, column).masked_fill(best < self.min_similarity - 1e-5, -1)[:, 0]
+        far = (best < self.min_similarity - 1e-5) | ~finite[:, None]
+        return rows.gather(1, column).masked_fill(far, -1)[:, 0]
 
 
 @MODELS.register_module()
@@ -66,11 +70,16 @@ class LocalAwareOT:
         epsilon (float): Weight of the entropy, which the paper does not give.
             Defaults to 0.05.
         temperature (float): Q = softmax(F P^T / temperature). Defaults to 1.0, the paper.
-        scope (str): 'class' solves over a primitive's own features (Eq. 7-8), 'batch' over
-            all of them (Algorithm 1). Defaults to 'class'.
-        max_iter (int): Most conditional-gradient steps. Defaults to 20.
-        tol (float): Fall of the objective at which a class stops. Defaults to 1e-8.
-        warn (bool): Warn when a class did not converge. Defaults to True.
+        scope (str): 'class' solves over a primitive's own features, of the batch and the bank's
+            queue (Eq. 7-8); 'batch' over all features of the batch (Algorithm 1).
+            Defaults to 'class'.
+        solver (str): 'fixed' takes the same number of steps whatever the data and never makes
+            the host wait for the device; 'exact' stops by its own progress; 'auto' takes
+            'fixed' where the weights are as mild as the paper's. Defaults to 'auto'.
+        steps (int, optional): Newton steps of 'fixed'. Defaults to None: 10 from nothing, 5 from
+            the potentials that the bank keeps of the last visit.
+        max_iter (int): Most conditional-gradient steps of 'exact'. Defaults to 20.
+        tol (float): Fall of the objective at which a class stops in 'exact'. Defaults to 1e-8.
     """
 
     def __init__(self,
@@ -78,9 +87,10 @@ class LocalAwareOT:
                  epsilon: float = 0.05,
                  temperature: float = 1.0,
                  scope: Scope = 'class',
+                 solver: Solver = 'auto',
+                 steps: int | None = None,
                  max_iter: int = 20,
-                 tol: float = 1e-8,
-                 warn: bool = True) -> None:
+                 tol: float = 1e-8) -> None:
         if not (math.isfinite(kappa) and kappa >= 0):
             raise ValueError(f'assigner.kappa must be at least 0, got {kappa}; '
                              '0 is classical transport.')
@@ -91,38 +101,66 @@ class LocalAwareOT:
             raise ValueError(f'assigner.temperature must lie in [1e-3, 1e4], got {temperature}.')
         if scope not in ('class', 'batch'):
             raise ValueError(f"assigner.scope must be 'class' or 'batch', got {scope!r}.")
-        if max_iter < 1:
-            raise ValueError(f'assigner.max_iter must be at least 1, got {max_iter}.')
-        self.kappa = kappa
-        self.epsilon = epsilon
-        self.temperature = temperature
-        self.scope: Scope = scope
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warn = warn
-        self.report: TransportReport | None = None
+        if solver not in ('auto', 'fixed', 'exact'):
+            raise ValueError("assigner.solver must be 'auto', 'fixed' or 'exact', "
+                             f'got {solver!r}.')
+        for name, value in (('steps', steps), ('max_iter', max_iter)):
+            if value is not None and value < 1:
+                raise ValueError(f'assigner.{name} must be at least 1, got {value}.')
+        self.weights = Weights(kappa, epsilon, temperature, scope, solver, steps, max_iter, tol)
+        self.last: Solved | None = None
+
+    @property
+    def queue_size(self) -> int:
+        """int: Features per primitive that the problem should get beyond those of the batch."""
+        return 64 if self.weights.scope == 'class' else 0
+
+    @property
+    def report(self) -> TransportReport | None:
+        """TransportReport: How the last solve went; asking makes the host wait."""
+        return None if self.last is None else self.last.report(self.weights)
 
     def __call__(self, features: Tensor, labels: Tensor, prototypes: Tensor, offsets: Tensor,
-                 context: Tensor | None = None, context_labels: Tensor | None = None) -> Tensor:
-        """Rows of ``prototypes``, shape (N,); see :func:`local_aware_assign`.
+                 context: Tensor | None = None, context_count: Tensor | None = None,
+                 width: int | None = None) -> Tensor:
+        """Rows of ``prototypes``, -1 for features that are not finite, shape (N,).
 
-        The solver's report is kept in ``self.report``.
+        Args:
+            features (Tensor): Shape (N, D).
+            labels (Tensor): Primitive of each, shape (N,).
+            prototypes (Tensor): Shape (P, D).
+            offsets (Tensor): Where each primitive begins, shape (C + 1,).
+            context (Tensor, optional): The queue, over which transport goes, shape (C, Q, D).
+            context_count (Tensor, optional): How much of it exists, shape (C,).
+            width (int, optional): Largest K, if it is known without asking the device.
         """
-        result = local_aware_assign(
-            features, labels, prototypes, offsets.diff(), self.kappa, self.epsilon,
-            self.temperature, self.scope, context, context_labels, self.max_iter, self.tol)
-        self.report = result.report
-        if self.warn and not bool(result.report.converged.all()):
-            self._warn(result.report)
-        return result.rows
+        width = int(offsets.diff().max()) if width is None else width
+        return self.assign(one_branch(features, labels, prototypes, offsets, width, context,
+                                      context_count)).rows[0]
 
-    def _warn(self, report: TransportReport) -> None:
+    def assign(self, branches: Branches) -> Solved:
+        """Assigns all branches in one solve; the result stays in ``self.last``."""
+        self.last = assign_branches(branches, self.weights)
+        return self.last
+
+    def warn_if_unconverged(self) -> None:
+        """Warns if more than a tenth of the last problems did not converge; waits for the device.
+
+        Single ones are common: a primitive whose queue has just begun to fill. Its assignment is
+        that of a larger marginal error, and the next visit goes on from there.
+        """
+        report = self.report
+        if report is None:
+            return
         classes = report.classes[~report.converged]
+        if len(classes) <= 0.1 * len(report.classes):
+            return
+        field = 'steps' if self.weights.fixed else 'max_iter'
         warnings.warn(
             f'{type(self).__name__} did not converge for {len(classes)} of '
             f'{len(report.classes)} primitives (first: {classes[:5].tolist()}, marginal error '
             f'{float(report.marginal_error.max()):.1e}, first-order gap '
-            f'{float(report.gap.max()):.1e}). Raise assigner.epsilon or assigner.max_iter.',
+            f'{float(report.gap.max()):.1e}). Raise assigner.epsilon or assigner.{field}.',
             stacklevel=3)
 
 

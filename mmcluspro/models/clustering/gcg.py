@@ -1,5 +1,8 @@
 """Structure-aware optimal transport (Eq. 7-8) by generalised conditional gradient.
 
+The adaptive solver: it looks at its own progress (which makes the host wait) and copes with any
+weights. fixed.py is the one that training uses where the weights allow it; this one is its oracle.
+
 For each class with N features, K prototypes, similarity Q = softmax_k(F P^T / temperature)
 (N x K) and cosines S = F F^T (N x N),
 
@@ -25,45 +28,13 @@ found is a stationary point, whose first-order gap is reported.
    noisy labels, 2023; Rakotomamonjy et al., Generalized conditional gradient, 2015.
 """
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from .report import TransportReport, has_converged
 from .transport import entropic_plan
-
-MARGINAL_LIMIT = 1e-4
-GAP_LIMIT = 1e-5
-
-
-@dataclass(frozen=True)
-class TransportReport:
-    """How the solver did, one entry per class that was solved.
-
-    Attributes:
-        classes (Tensor): The classes, shape (B,).
-        iterations (Tensor): Conditional-gradient steps, shape (B,).
-        objective (Tensor): F(G), total mass one, shape (B,).
-        marginal_error (Tensor): Largest ``|sum_n G_nk - 1/K|``, shape (B,).
-        gap (Tensor): First-order gap at the last step, zero at a stationary point, shape (B,).
-        converged (Tensor): Marginal error at most 1e-4 and gap at most 1e-5 * (1 + |F|),
-            shape (B,).
-        trace (Tensor): Objective before the first and after each step, shape (T, B).
-    """
-    classes: Tensor
-    iterations: Tensor
-    objective: Tensor
-    marginal_error: Tensor
-    gap: Tensor
-    converged: Tensor
-    trace: Tensor
-
-    @classmethod
-    def empty(cls, like: Tensor) -> 'TransportReport':
-        """Report of a batch in which no class was solved."""
-        none, index = like.new_zeros(0), like.new_zeros(0, dtype=torch.long)
-        return cls(index, index, none, none, none, index.bool(), like.new_zeros(1, 0))
 
 
 def structure_aware_plan(log_q: Tensor,
@@ -129,10 +100,9 @@ def structure_aware_plan(log_q: Tensor,
             break
     share = col_mask.to(q.dtype) / col_mask.sum(dim=1, keepdim=True)
     error = (plan.sum(dim=1) - share).abs().amax(dim=1)
-    converged = (error <= MARGINAL_LIMIT) & (gap.abs() <= GAP_LIMIT * (1 + value.abs()))
     return plan, TransportReport(
         torch.arange(len(value), device=value.device), iterations, value, error, gap.abs(),
-        converged, torch.stack(trace))
+        has_converged(error, gap.abs(), value), torch.stack(trace))
 
 
 def armijo(objective: Callable[[Tensor], Tensor], value: Tensor, slope: Tensor,

@@ -2,24 +2,124 @@
 
 Which features make up the problem of a class:
 
-- ``scope='class'`` (Eq. 7-8): the features of that class, in the batch and in the context.
-- ``scope='batch'`` (Algorithm 1): all features given, of which the class keeps its own rows.
+- ``scope='class'`` (Eq. 7-8): the features of that class, in the context or else in the batch.
+- ``scope='batch'`` (Algorithm 1): all features of the batch, of which the class keeps its rows.
 
 A class takes part in the transport if it has at least as many features as prototypes.
 With fewer, equal columns contradict the data (one feature forces the plan 1/K exactly), so it
 takes the nearest prototype; so does a class with a single prototype, which leaves no choice.
+Features that are not finite take no part and get row -1. Where the plan has ties
+(identical features), the nearest of the tied prototypes wins.
 """
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from .gcg import TransportReport, structure_aware_plan
-from .segments import ClassBlocks, check_labels, make_offsets, own_columns, own_cosines, unit
+from .exact import exact_plan
+from .fixed import fixed_plan, suits
+from .problems import Branches, Problems, Scope, build_problems
+from .report import TransportReport, make_report
+from .segments import check_labels, finite_rows, make_offsets, unit
+from .solution import Solution, feature_plan
 
-Scope = Literal['class', 'batch']
+Solver = Literal['auto', 'fixed', 'exact']
+# Entries of a plan (rows of mass one) this close to the largest count as equal to it.
+TIE = 1e-4
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the solvers are told, see :class:`~.assigners.LocalAwareOT`."""
+    kappa: float = 1.0
+    epsilon: float = 0.05
+    temperature: float = 1.0
+    scope: Scope = 'class'
+    solver: Solver = 'auto'
+    steps: int | None = None
+    max_iter: int = 20
+    tol: float = 1e-8
+
+    @property
+    def fixed(self) -> bool:
+        """bool: Whether the solver with a fixed number of steps is used."""
+        if self.solver == 'auto':
+            return suits(self.kappa, self.epsilon, self.temperature)
+        return self.solver == 'fixed'
+
+    @property
+    def energy(self) -> tuple[float, float, float]:
+        """tuple: kappa, epsilon, temperature."""
+        return self.kappa, self.epsilon, self.temperature
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Assignment of G branches with N features each.
+
+    Attributes:
+        rows (Tensor): Row of its branch's prototypes for each feature, -1 if it is not finite,
+            shape (G, N).
+        solved (Tensor): True where transport decided, False where the nearest
+            prototype did, shape (G, N).
+        column (Tensor): Prototype of each feature, counted inside its class, shape (G * N,).
+        plan (Tensor): Plan rows of the features, meaningless where not solved, (G * N, K).
+        problems (Problems): What was solved.
+        solution (Solution): Potentials and coupling.
+    """
+    rows: Tensor
+    solved: Tensor
+    column: Tensor
+    plan: Tensor
+    problems: Problems
+    solution: Solution
+
+    def report(self, weights: Weights) -> TransportReport:
+        """How the solver did on the classes that transport decided; waits for the device."""
+        whole = make_report(self.problems, self.solution, *weights.energy)
+        groups, most = self.problems.classes.shape
+        problem = self.problems.of_features(
+            torch.arange(groups * most, device=whole.classes.device)).view(groups, -1)
+        chosen = []
+        for branch in range(groups):
+            used = problem[branch][self.solved[branch]]
+            classes = self.problems.classes.flatten()[used]
+            # A class may have several problems, all equal: report the last.
+            order = torch.zeros(int(classes.max()) + 1 if len(classes) else 0, dtype=torch.long,
+                                device=used.device).index_put_((classes, ), used)
+            chosen.append(order[classes.unique()])
+        picked = torch.cat(chosen)
+        return whole.of(picked, self.problems.classes.flatten()[picked])
+
+
+@torch.no_grad()
+def assign_branches(branches: Branches, weights: Weights) -> Solved:
+    """Assigns the features of all branches to prototypes, in one solve.
+
+    Runs in the features' precision whatever autocast says. With the fixed solver nothing makes
+    the host wait and all shapes are static.
+
+    Args:
+        branches (Branches): Features, prototypes and context.
+        weights (Weights): What to solve, and how.
+    """
+    with torch.autocast(branches.features.device.type, enabled=False):
+        problems = build_problems(branches, weights.scope)
+        size = problems.col_mask.sum(dim=1)
+        enough = (size > 1) & (problems.row_mask.sum(dim=1) >= size)
+        if weights.fixed:
+            solution = fixed_plan(problems, *weights.energy, weights.steps)
+        else:
+            solution = exact_plan(problems, enough, *weights.energy, weights.max_iter, weights.tol)
+        solved = problems.of_features(enough)
+        plan = feature_plan(problems, solution, *weights.energy)
+        tied = (plan >= plan.amax(dim=1, keepdim=True) - TIE) | ~solved[:, None]
+        allowed = tied & problems.of_features(problems.col_mask)
+        column = problems.own_cosine.masked_fill(~allowed, -torch.inf).argmax(dim=1)
+    shape = branches.finite.shape
+    rows = torch.where(branches.finite, branches.rows(column.view(shape)), -1)
+    return Solved(rows, solved.view(shape) & branches.finite, column, plan, problems, solution)
 
 
 @dataclass(frozen=True)
@@ -27,7 +127,7 @@ class Assignment:
     """Result of :func:`local_aware_assign`.
 
     Attributes:
-        rows (Tensor): Row of ``prototypes`` for each feature, shape (N,).
+        rows (Tensor): Row of ``prototypes`` for each feature, -1 if it is not finite, shape (N,).
         plan (Tensor): Plan in the units of Eq. 8: rows sum to one, column k is the k-th
             prototype of the feature's own class, zero beyond its K, shape (N, max K).
             One-hot for features that took the nearest prototype.
@@ -41,23 +141,17 @@ class Assignment:
     report: TransportReport
 
 
-@torch.no_grad()
 def local_aware_assign(features: Tensor,
                        labels: Tensor,
                        prototypes: Tensor,
                        num_prototypes: int | Tensor,
-                       kappa: float = 1.0,
-                       epsilon: float = 0.05,
-                       temperature: float = 1.0,
-                       scope: Scope = 'class',
                        context: Tensor | None = None,
-                       context_labels: Tensor | None = None,
-                       max_iter: int = 20,
-                       tol: float = 1e-8) -> Assignment:
-    """Assigns each feature to a prototype of its own class (Eq. 7-8), all classes at once.
+                       context_count: Tensor | None = None,
+                       **weights) -> Assignment:
+    """Assigns each feature of one branch (Eq. 7-8), and says how the solver did.
 
-    Runs in float32 (float64 if the features are) whatever autocast says. Vectors are scaled to
-    unit norm; any finite input gives a finite plan.
+    For a look at single batches: it checks its arguments and waits for the device. Training goes
+    through :func:`assign_branches`.
 
     Args:
         features (Tensor): Features of the batch, shape (N, D).
@@ -65,80 +159,41 @@ def local_aware_assign(features: Tensor,
         prototypes (Tensor): Prototypes of all primitives in order, shape (P, D).
         num_prototypes (int or Tensor): K for all primitives, or one per primitive,
             shape (C,), with sum P.
-        kappa (float): Weight of the structure term for a class of total mass one; Eq. 8's
-            own units have kappa / N there (see gcg.py). 0 is classical transport.
-            Defaults to 1.0.
-        epsilon (float): Weight of the entropy. Defaults to 0.05.
-        temperature (float): Q = softmax(F P^T / temperature). Defaults to 1.0, the paper.
-        scope (str): 'class' or 'batch', see the top of this file. Defaults to 'class'.
-        context (Tensor, optional): More features that join the problem but are not
-            assigned, shape (M, D).
-        context_labels (Tensor, optional): Their primitives, shape (M,).
-        max_iter (int): Most conditional-gradient steps. Defaults to 20.
-        tol (float): See :func:`structure_aware_plan`. Defaults to 1e-8.
+        context (Tensor, optional): Features of each primitive, over which transport then goes
+            instead of the batch, shape (C, Q, D).
+        context_count (Tensor, optional): How many of them exist, the first ones, shape (C,).
+            Defaults to all.
+        **weights: Fields of :class:`~.assigners.LocalAwareOT`.
 
     Returns:
         Assignment: Rows, plan, which were solved, and the report.
     """
-    if scope not in ('class', 'batch'):
-        raise ValueError(f"assigner.scope must be 'class' or 'batch', got {scope!r}.")
+    chosen = Weights(**weights)
+    if chosen.scope not in ('class', 'batch'):
+        raise ValueError(f"assigner.scope must be 'class' or 'batch', got {chosen.scope!r}.")
     offsets = make_offsets(num_prototypes, len(prototypes), prototypes.device)
     check_labels(labels, len(features), len(offsets) - 1)
+    width = int(offsets.diff().max())
+    if not len(labels):
+        none = torch.zeros(0, width, device=labels.device)
+        return Assignment(labels.clone(), none, labels.bool(), TransportReport.empty(none))
+    branches = one_branch(features, labels, prototypes, offsets, width, context, context_count)
+    result = assign_branches(branches, chosen)
+    solved = result.solved[0]
+    nearest = torch.zeros_like(result.plan).scatter_(1, result.column[:, None], 1.0)
+    plan = torch.where(solved[:, None], result.plan, nearest).to(branches.features.dtype)
+    return Assignment(result.rows[0], plan, solved, result.report(chosen))
+
+
+def one_branch(features: Tensor, labels: Tensor, prototypes: Tensor, offsets: Tensor, width: int,
+               context: Tensor | None = None, count: Tensor | None = None) -> Branches:
+    """A branch by itself, from vectors of any norm; float32, or float64 if the features are."""
     dtype = torch.promote_types(features.dtype, torch.float32)
-    with torch.autocast(features.device.type, enabled=False):
-        batch = unit(features.detach().to(dtype))
-        everything, all_labels = batch, labels
-        if context is not None and context_labels is not None:
-            everything = torch.cat([batch, unit(context.detach().to(dtype))])
-            all_labels = torch.cat([labels, context_labels])
-
-        cosine, rows = own_cosines(batch, labels, prototypes, offsets)
-        column = cosine.argmax(dim=1, keepdim=True)
-        plan = torch.zeros_like(cosine).scatter_(1, column, 1.0)
-        wanted = _classes_to_solve(labels, all_labels, offsets.diff(), scope)
-        solved = wanted[labels]
-        report = TransportReport.empty(batch)
-        if bool(solved.any()):
-            own_plan, report = _solve(everything, all_labels, wanted, int(solved.sum()), scope,
-                                      prototypes, offsets, kappa, epsilon, temperature,
-                                      max_iter, tol)
-            plan[solved] = F.pad(own_plan, (0, plan.shape[1] - own_plan.shape[1]))
-            column = plan.argmax(dim=1, keepdim=True)
-    return Assignment(rows.gather(1, column)[:, 0], plan, solved, report)
-
-
-def _classes_to_solve(labels: Tensor, all_labels: Tensor, sizes: Tensor, scope: Scope) -> Tensor:
-    """Classes of the batch with a choice and enough features for it, shape (C,)."""
-    if scope == 'class':
-        available = torch.bincount(all_labels, minlength=len(sizes))
-    else:
-        available = torch.full_like(sizes, len(all_labels))
-    in_batch = torch.zeros_like(sizes, dtype=torch.bool).index_fill_(0, labels, True)
-    return in_batch & (sizes > 1) & (available >= sizes)
-
-
-def _solve(everything: Tensor, all_labels: Tensor, wanted: Tensor, num_rows: int, scope: Scope,
-           prototypes: Tensor, offsets: Tensor, kappa: float, epsilon: float, temperature: float,
-           max_iter: int, tol: float) -> tuple[Tensor, TransportReport]:
-    """Plan rows, each of mass one, of the first ``num_rows`` features of wanted classes."""
-    member = wanted[all_labels]
-    groups = ClassBlocks.group(all_labels[member])
-    if scope == 'class':
-        block, row_mask = groups.pad(everything[member]), groups.mask
-        slot = groups.slot[:num_rows]
-    else:
-        block = everything[None]
-        row_mask = torch.ones_like(groups.classes[:, None], dtype=torch.bool)
-        row_mask = row_mask.expand(-1, len(everything))
-        slot = member.nonzero()[:num_rows, 0]
-    rows, col_mask = own_columns(groups.classes, offsets)
-    table = unit(prototypes[rows].detach().to(block.dtype))
-    logits = block @ table.transpose(1, 2) / temperature
-    log_q = logits.masked_fill(~col_mask[:, None], -torch.inf).log_softmax(dim=2)
-    similarity = block @ block.transpose(1, 2)
-    # The arrays are small from here on, and the last steps gain less than float32 resolves.
-    wide = torch.float32 if block.device.type == 'mps' else torch.float64
-    plan, report = structure_aware_plan(log_q.to(wide), similarity.to(wide), row_mask, col_mask,
-                                        kappa, epsilon, max_iter, tol)
-    plan = (plan * row_mask.sum(dim=1)[:, None, None]).to(block.dtype)
-    return plan[groups.block[:num_rows], slot], replace(report, classes=groups.classes)
+    vectors, finite = finite_rows(features.detach().to(dtype))
+    if context is not None:
+        context = unit(context.detach().to(dtype))
+        if count is None:
+            count = torch.full_like(offsets[1:], context.shape[1])
+    return Branches(unit(vectors)[None], finite[None], labels[None],
+                    [unit(prototypes.detach().to(dtype))], [offsets], width,
+                    None if context is None else [context], None if count is None else [count])

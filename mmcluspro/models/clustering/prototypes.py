@@ -6,12 +6,16 @@ from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 
-from .kmeans import JITTER, initial_prototypes
+from .assigners import LocalAwareOT
+from .bank_checks import check_options, check_state
+from .health import bank_health
+from .joint import assign_together, keep_potentials, update_together
+from .kmeans import initial_prototypes
+from .local_aware import one_branch
 from .num_prototypes import choose_sizes
 from .queue import FeatureQueue
-from .segments import check_labels, make_offsets, own_columns, unit
-from .update import assigned_means, momentum_update, reseeded
-from .usage import fair_shares, updated_usage, usage_balance
+from .segments import check_labels, make_offsets, unit
+from .usage import updated_usage
 
 
 @MODELS.register_module()
@@ -20,7 +24,7 @@ class PrototypeBank(nn.Module):
 
     ``prototypes[offsets[c]:offsets[c + 1]]`` belong to primitive ``c``. All state is in buffers,
     so a checkpoint carries it. Given the same inputs every step gives the same bits: ranks that
-    see the gathered batch stay equal.
+    see the gathered batch stay equal. ``assign`` and ``update`` never make the host wait.
 
     Args:
         num_classes (int): Primitives of the branch, C.
@@ -28,9 +32,17 @@ class PrototypeBank(nn.Module):
         num_prototypes (int or str): K for all; 'share' for the paper's rule by share of training
             samples (Table 11); 'auto' for a K that pays on held-out samples. Defaults to 5.
         momentum (float): mu of Eq. 9. Defaults to 0.99.
+        momentum_unit (str): 'step': a prototype keeps ``momentum`` of itself in each step in which
+            it gets features, the paper. 'epoch': it keeps ``momentum`` of itself
+            over one epoch, whatever the batch size, the number of steps and the frequency of the
+            primitive. Defaults to 'step'.
+        correct_only (bool): Only features whose nearest prototype of the branch is one of their
+            own primitive move a prototype (Algorithm 1; Eq. 9 takes all). Defaults to True.
+        normalize_mean (bool): Scale the mean of the features to unit norm before the momentum
+            step (Algorithm 1; Eq. 9 does not). Defaults to True.
         assigner (dict): Strategy of Table 4d. Defaults to ``dict(type='mmcluspro.LocalAwareOT')``.
-        queue_size (int): Recent features per primitive that join the transport problem.
-            Defaults to 0, the paper.
+        queue_size (int, optional): Recent features per primitive that join its transport problem.
+            Defaults to None: 64 for transport inside a primitive, else 0.
         single (str): When every K is 1: 'batch_mean' makes a prototype the mean of the primitive's
             features in the current batch (the paper's remark on Table 4a), 'momentum' keeps Eq. 9.
             Defaults to 'batch_mean'.
@@ -46,17 +58,26 @@ class PrototypeBank(nn.Module):
     """
     prototypes: Tensor
     offsets: Tensor
+    owner: Tensor
     usage: Tensor
+    hits: Tensor
+    potentials: Tensor
+    counts: Tensor
     seeded: Tensor
     initialised: Tensor
+    transported: Tensor
+    assigned: Tensor
 
     def __init__(self,
                  num_classes: int,
                  dim: int,
                  num_prototypes: int | Literal['share', 'auto'] = 5,
                  momentum: float = 0.99,
+                 momentum_unit: Literal['step', 'epoch'] = 'step',
+                 correct_only: bool = True,
+                 normalize_mean: bool = True,
                  assigner: dict | None = None,
-                 queue_size: int = 0,
+                 queue_size: int | None = None,
                  single: Literal['batch_mean', 'momentum'] = 'batch_mean',
                  missing: Literal['later', 'error'] = 'later',
                  usage_decay: float = 0.99,
@@ -65,43 +86,47 @@ class PrototypeBank(nn.Module):
                  max_prototypes: int = 5,
                  seed: int = 0) -> None:
         super().__init__()
-        if isinstance(num_prototypes, str):
-            _one_of('num_prototypes', num_prototypes, ('share', 'auto'))
-        elif num_prototypes < 1:
-            raise ValueError(f'bank.num_prototypes must be at least 1, got {num_prototypes}.')
-        for name, value in dict(
-                momentum=momentum, usage_decay=usage_decay, dead_share=dead_share).items():
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f'bank.{name} must lie in [0, 1], got {value}.')
-        for name, number, least in (('num_classes', num_classes, 1), ('dim', dim, 1),
-                                    ('queue_size', queue_size, 0),
-                                    ('max_prototypes', max_prototypes, 1)):
-            if number < least:
-                raise ValueError(f'bank.{name} must be at least {least}, got {number}.')
-        _one_of('single', single, ('batch_mean', 'momentum'))
-        _one_of('missing', missing, ('later', 'error'))
+        self.assigner = MODELS.build(assigner or dict(type='mmcluspro.LocalAwareOT'))
+        wanted = getattr(self.assigner, 'queue_size', 0)
+        if queue_size is None:
+            queue_size = 0 if num_prototypes == 1 else wanted
+        elif queue_size and isinstance(self.assigner, LocalAwareOT) and not wanted:
+            raise ValueError(f"bank.queue_size={queue_size} needs assigner.scope='class': "
+                             "scope='batch' takes the features of the batch and no others.")
+        check_options(
+            num_prototypes, momentum_unit, single, missing,
+            shares=dict(momentum=momentum, usage_decay=usage_decay, dead_share=dead_share),
+            numbers=dict(num_classes=(num_classes, 1), dim=(dim, 1),
+                         queue_size=(queue_size, 0), max_prototypes=(max_prototypes, 1)))
         self.num_classes, self.dim = num_classes, dim
         self.num_prototypes = num_prototypes
-        self.momentum = momentum
-        self.assigner = MODELS.build(assigner or dict(type='mmcluspro.LocalAwareOT'))
+        self.momentum, self.momentum_unit = momentum, momentum_unit
+        self.correct_only, self.normalize_mean = correct_only, normalize_mean
         self.single, self.missing = single, missing
         self.usage_decay, self.dead_share, self.reseed = usage_decay, dead_share, reseed
         self.max_prototypes = max_prototypes
         self.seed = seed
-        self.drift = torch.tensor(0.0)
-        self._ready = False
         size = 0 if isinstance(num_prototypes, str) else num_prototypes
+        self.width, self.waiting = size, True
+        self._ready = False
+        self.last_move: tuple = ()
         self.register_buffer('prototypes', torch.zeros(num_classes * size, dim))
         self.register_buffer('offsets', torch.arange(num_classes + 1) * size)
         self.register_buffer('usage', torch.zeros(num_classes * size))
+        self.register_buffer('hits', torch.zeros(num_classes * size))
+        self.register_buffer('potentials', torch.zeros(num_classes * size))
+        self.register_buffer('counts', torch.zeros(num_classes, dtype=torch.long))
         self.register_buffer('seeded', torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer('initialised', torch.tensor(False))
+        self.register_buffer('owner', torch.zeros(0, dtype=torch.long), persistent=False)
+        self.register_buffer('transported', torch.zeros((), dtype=torch.long), persistent=False)
+        self.register_buffer('assigned', torch.zeros((), dtype=torch.long), persistent=False)
         self.queue = FeatureQueue(num_classes, queue_size, dim) if queue_size else None
 
     def extra_repr(self) -> str:
         """Shown by ``print(bank)``."""
         return (f'num_classes={self.num_classes}, num_prototypes={self.num_prototypes!r}, '
-                f'momentum={self.momentum}')
+                f'momentum={self.momentum} per {self.momentum_unit}')
 
     @property
     def sizes(self) -> Tensor:
@@ -120,10 +145,11 @@ class PrototypeBank(nn.Module):
         Args:
             features (Tensor): Features of one pass, or of the first batches, shape (N, D).
             labels (Tensor): Primitive of each, shape (N,).
-            counts (Tensor, optional): Training samples of each primitive for the rule 'share',
-                shape (C,). Defaults to the counts in ``labels``.
+            counts (Tensor, optional): Training samples of each primitive, for the rule 'share' and
+                a momentum per epoch, shape (C,). Defaults to the counts in ``labels``.
         """
         check_labels(labels, len(features), self.num_classes)
+        self.check_width(features)
         device = self.offsets.device
         features, labels = features.to(device).float(), labels.to(device)
         finite = features.isfinite().all(dim=1)
@@ -135,17 +161,33 @@ class PrototypeBank(nn.Module):
                 f'{(present == 0).nonzero()[:, 0].tolist()[:10]}; pass features of the whole '
                 "training set, or set bank.missing='later'.")
         generator = torch.Generator().manual_seed(self.seed)
-        sizes = choose_sizes(self.num_prototypes, features, labels,
-                             present if counts is None else counts, self.max_prototypes, generator)
+        counts = present if counts is None else counts.to(device)
+        sizes = choose_sizes(self.num_prototypes, features, labels, counts, self.max_prototypes,
+                             generator)
         offsets = make_offsets(sizes, int(sizes.sum()), device)
         self._set('offsets', offsets)
         self._set('prototypes', initial_prototypes(features, labels, offsets, generator))
-        self._set('usage', fair_shares(offsets))
-        self._set('seeded', present > 0)
+        self._set('usage', 1 / self.sizes.repeat_interleave(self.sizes))
+        self.counts.copy_(counts)
+        self.seeded.copy_(present > 0)
         self.initialised.fill_(True)
+        self._look()
+        self._set('hits', torch.zeros_like(self.usage))
+        self._set('potentials', torch.zeros_like(self.usage))
         if self.queue is not None:
-            self.queue.clear()
-            self.queue.push(features, labels)
+            self._fill_queue(self.queue, features, labels)
+
+    def _fill_queue(self, queue: FeatureQueue, features: Tensor, labels: Tensor) -> None:
+        """Stores the last features of each primitive, and potentials to start from."""
+        queue.clear()
+        # In pieces: a push compares all with all.
+        for part in torch.arange(len(labels), device=labels.device).split(1024):
+            queue.push(features[part], labels[part])
+        if self.warm:
+            for classes in torch.arange(self.num_classes, device=labels.device).split(64):
+                keep_potentials(self, self.assigner.assign(one_branch(
+                    features.new_zeros(len(classes), self.dim), classes, self.prototypes,
+                    self.offsets, self.width, *queue.context())), 0)
 
     def _set(self, name: str, value: Tensor) -> None:
         """Keeps the buffer where its shape allows: others may hold a reference to it."""
@@ -155,7 +197,19 @@ class PrototypeBank(nn.Module):
         else:
             setattr(self, name, value)
 
-    @torch.no_grad()
+    def _look(self) -> None:
+        """Reads from the device, once, what decides shapes and branches."""
+        sizes = self.sizes
+        self.width, self.waiting = int(sizes.max()), not bool(self.seeded.all())
+        self.owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
+        self._ready = True
+
+    def check_width(self, features: Tensor) -> None:
+        """Raises if features (N, D) are not as wide as the prototypes."""
+        if features.shape[1] != self.dim:
+            raise ValueError(f'The features have {features.shape[1]} channels, the prototypes '
+                             f'{self.dim}: set model.head.in_channels={features.shape[1]}.')
+
     def assign(self, features: Tensor, labels: Tensor) -> Tensor:
         """Prototype of each feature (Eq. 7-8), with the queue as context.
 
@@ -167,21 +221,31 @@ class PrototypeBank(nn.Module):
             labels (Tensor): Primitive of each, shape (N,).
 
         Returns:
-            Tensor: Rows of ``prototypes``, -1 where the primitive has none yet, shape (N,).
+            Tensor: Rows of ``prototypes``, -1 where the primitive has none yet or the feature
+            is not finite, shape (N,).
         """
-        self._require_initialised()
-        if self.batch_mean:
-            if self.training:
-                finite = features.isfinite().all(dim=1)
-                self._move(unit(features.float())[finite], labels[finite], momentum=0.0)
-            return self.offsets[labels]
-        context = (None, None) if self.queue is None else self.queue.context(labels)
-        rows = self.assigner(features, labels, self.prototypes, self.offsets, *context)
-        return rows.masked_fill(~self.seeded[labels], -1)
+        return assign_together([self], [features], [labels])[0]
 
-    @torch.no_grad()
+    @property
+    def kind(self) -> tuple:
+        """tuple: What banks that are updated together must have in common."""
+        weights = getattr(self.assigner, 'weights', self.assigner)
+        return (weights, self.queue and self.queue.size, self.momentum, self.momentum_unit,
+                self.correct_only, self.normalize_mean, self.usage_decay, self.reseed,
+                self.batch_mean, self.training)
+
+    @property
+    def warm(self) -> bool:
+        """bool: Whether the solver starts from the potentials of a primitive's last visit."""
+        return (self.queue is not None and isinstance(self.assigner, LocalAwareOT) and
+                self.assigner.weights.fixed)
+
+    def context(self) -> tuple[Tensor | None, Tensor | None]:
+        """Features of the queue (C, Q, D) and how many exist (C,), or None twice."""
+        return (None, None) if self.queue is None else self.queue.context()
+
     def update(self, features: Tensor, labels: Tensor, rows: Tensor) -> None:
-        """After the backward pass of an iteration: Eq. 9, usage, re-seeding, queue.
+        """After the backward pass of an iteration: Eq. 9, usage, re-seeding.
 
         Prototypes without features in the batch keep their bits. Features that are not
         finite (an overflow under mixed precision) are left out.
@@ -191,78 +255,49 @@ class PrototypeBank(nn.Module):
             labels (Tensor): Primitive of each, shape (N,).
             rows (Tensor): Result of :meth:`assign`, shape (N,).
         """
-        self._require_initialised()
-        finite = features.isfinite().all(dim=1)
-        features = unit(features.detach().float()[finite])
-        labels, rows = labels[finite], rows[finite]
-        self._start_unseeded(features, labels)
-        known = rows >= 0
-        self._move(features[known], rows[known], 0.0 if self.batch_mean else self.momentum)
-        self.usage.copy_(updated_usage(self.usage, rows[known], labels[known], self.offsets,
+        update_together([self], [features], [labels], [rows])
+
+    @torch.no_grad()
+    def count_usage(self) -> Tensor:
+        """Counts the features since the last call into ``usage``, shape (P,), and returns it."""
+        self.usage.copy_(updated_usage(self.usage, self.hits, self.owner, self.num_classes,
                                        self.usage_decay))
-        if self.reseed and len(features):
-            moved, places = reseeded(self.prototypes, self.dead(), features, labels, self.offsets)
-            self.prototypes[moved] = places
-            self.usage[moved] = fair_shares(self.offsets)[moved]
-        if self.queue is not None:
-            self.queue.push(features, labels)
+        self.hits.zero_()
+        return self.usage
 
-    def _move(self, features: Tensor, rows: Tensor, momentum: float) -> None:
-        if len(rows):
-            touched, means = assigned_means(features, rows)
-            old = self.prototypes[touched]
-            new = momentum_update(old, means, momentum)
-            self.prototypes[touched] = new
-            self.drift = (1 - (old * new).sum(dim=1)).mean()
-
-    def _start_unseeded(self, features: Tensor, labels: Tensor) -> None:
-        """Puts all prototypes of a primitive around its first features, apart by noise."""
-        fresh = ~self.seeded[labels]
-        if bool(fresh.any()):
-            classes, means = assigned_means(features[fresh], labels[fresh])
-            rows, real = own_columns(classes, self.offsets)
-            places = unit(means[:, None] + JITTER * self.prototypes[rows])
-            self.prototypes[rows[real]] = places[real]
-            self.seeded[classes] = True
+    def fair(self) -> Tensor:
+        """Tensor: 1/K for each prototype, shape (P,)."""
+        return 1 / self.sizes[self.owner]
 
     def dead(self) -> Tensor:
         """Tensor: Prototypes hardly used by their primitive's features, shape (P,)."""
-        fair = fair_shares(self.offsets)
-        return (self.usage < self.dead_share * fair) & (fair < 1)
+        self.require_initialised()
+        fair = self.fair()
+        return (self.count_usage() < self.dead_share * fair) & (fair < 1)
 
     def health(self) -> dict[str, float]:
-        """Numbers to log.
+        """Numbers to log, see :func:`~.health.bank_health`; reading them makes the host wait."""
+        self.require_initialised()
+        self._look()
+        return bank_health(self)
 
-        Returns:
-            dict[str, float]: ``used``, the share of prototypes that are not dead; ``balance``,
-            the mean entropy of usage in primitives with K > 1 over its maximum log K; and
-            ``drift``, the mean 1 - cosine of the last update.
-        """
-        self._require_initialised()
-        return dict(
-            used=1 - float(self.dead().float().mean()),
-            balance=float(usage_balance(self.usage, self.offsets)),
-            drift=float(self.drift))
-
-    def _require_initialised(self) -> None:
-        if not self._ready:
-            self._ready = bool(self.initialised)
-        if not self._ready:
+    def require_initialised(self) -> None:
+        """Raises if there are no prototypes yet."""
+        if self._ready:
+            return
+        if not bool(self.initialised):
             raise RuntimeError(
                 'The PrototypeBank has no prototypes yet: call initialise(features, labels) first '
                 '(PrototypeHook does so before training) or load a checkpoint.')
+        self._look()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args) -> None:
+        check_state(self, state_dict, prefix)
         # With 'share' and 'auto' the shapes are known only to the checkpoint.
         if isinstance(self.num_prototypes, str):
-            for name in ('prototypes', 'usage'):
+            for name in ('prototypes', 'usage', 'hits', 'potentials'):
                 saved = state_dict.get(prefix + name)
                 if saved is not None:
                     setattr(self, name, getattr(self, name).new_empty(saved.shape))
         self._ready = False
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f'bank.{name} must be one of {allowed}, got {value!r}.')

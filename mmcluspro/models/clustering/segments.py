@@ -1,80 +1,15 @@
-"""Features of many classes as one padded block, so that no loop over classes is needed.
+"""Rows of a table that belong to classes, and reductions inside groups of samples.
 
-A block has shape (B, N, ...): ``B`` classes that occur, each with its features
-in their order of arrival, padded to the largest class. Reductions inside a class are
-then dense, which is faster than scattered ones for the small classes of a
-batch and, unlike ``index_add`` on a GPU (atomic additions in any order),
-gives the same bits on every rank.
+Every shape follows from the shapes of the arguments and nothing is read back from the device, so
+these functions never make the host wait. Sums inside a group are products with a 0/1 matrix:
+unlike ``index_add`` on a GPU (atomic additions in any order) they give the same bits on every
+rank.
 """
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class ClassBlocks:
-    """Where each of N features stands in a block of B classes.
-
-    Attributes:
-        classes (Tensor): The labels that occur, ascending, shape (B,).
-        counts (Tensor): Features of each of them, shape (B,).
-        block (Tensor): Class of each feature as an index into ``classes``, shape (N,).
-        slot (Tensor): Place of each feature inside its class, shape (N,).
-        width (int): Features of the largest class.
-    """
-    classes: Tensor
-    counts: Tensor
-    block: Tensor
-    slot: Tensor
-    width: int
-
-    @classmethod
-    def group(cls, labels: Tensor) -> 'ClassBlocks':
-        """Groups features by label.
-
-        Args:
-            labels (Tensor): Any integers, shape (N,) with N >= 1.
-        """
-        classes, block, counts = labels.unique(return_inverse=True, return_counts=True)
-        order = block.argsort(stable=True)
-        first = counts.cumsum(0) - counts
-        slot = torch.empty_like(block)
-        slot[order] = torch.arange(len(block), device=labels.device) - first[block[order]]
-        return cls(classes, counts, block, slot, int(counts.max()))
-
-    @property
-    def mask(self) -> Tensor:
-        """Tensor: True where a feature stands, shape (B, width)."""
-        return torch.arange(self.width, device=self.counts.device) < self.counts[:, None]
-
-    def pad(self, values: Tensor) -> Tensor:
-        """Moves per-feature values (N, ...) into a block (B, width, ...), zero elsewhere."""
-        out = values.new_zeros((len(self.classes), self.width, *values.shape[1:]))
-        out[self.block, self.slot] = values
-        return out
-
-    def unpad(self, block: Tensor) -> Tensor:
-        """Takes the per-feature values (N, ...) out of a block (B, width, ...)."""
-        return block[self.block, self.slot]
-
-
-def own_columns(classes: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of the prototype table that belong to each class, padded to the largest K.
-
-    Args:
-        classes (Tensor): Class indices in [0, C), shape (B,).
-        offsets (Tensor): Prototypes ``offsets[c]:offsets[c + 1]`` belong to class
-            ``c``, shape (C + 1,).
-
-    Returns:
-        tuple[Tensor, Tensor]: Row indices, shape (B, K), where padding repeats the
-        class's last row, and the mask of real ones, shape (B, K).
-    """
-    sizes = offsets.diff()[classes]
-    column = torch.arange(int(sizes.max()), device=offsets.device)
-    mask = column < sizes[:, None]
-    return offsets[classes, None] + torch.minimum(column, sizes[:, None] - 1), mask
+# Tables up to this many rows are multiplied whole; of larger ones only the rows of the batch.
+SMALL_TABLE = 512
 
 
 def unit(vectors: Tensor, eps: float = 1e-12) -> Tensor:
@@ -84,8 +19,42 @@ def unit(vectors: Tensor, eps: float = 1e-12) -> Tensor:
     return vectors / vectors.norm(dim=-1, keepdim=True).clamp_min(eps)
 
 
-def own_cosines(features: Tensor, labels: Tensor, prototypes: Tensor,
-                offsets: Tensor) -> tuple[Tensor, Tensor]:
+def finite_rows(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Replaces rows with an infinity or NaN by zeros.
+
+    Args:
+        vectors (Tensor): Shape (..., N, D).
+
+    Returns:
+        tuple[Tensor, Tensor]: The vectors, and which rows were finite, shape (..., N).
+    """
+    finite = vectors.isfinite().all(dim=-1)
+    return torch.where(finite[..., None], vectors, 0.0), finite
+
+
+def own_columns(classes: Tensor, offsets: Tensor,
+                width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Rows of the prototype table that belong to each class.
+
+    Args:
+        classes (Tensor): Shape (B,).
+        offsets (Tensor): Where each class begins, shape (C + 1,).
+        width (int, optional): Largest K, if it is known. Defaults to None, which reads it from
+            ``offsets``.
+
+    Returns:
+        tuple[Tensor, Tensor]: Rows, shape (B, width), and which of them exist, same
+        shape. Beyond a class's K its last row is repeated.
+    """
+    if width is None:
+        width = int(offsets.diff().max())
+    first, last = offsets[classes, None], offsets[classes + 1, None]
+    rows = first + torch.arange(width, device=classes.device)
+    return torch.minimum(rows, last - 1), rows < last
+
+
+def own_cosines(features: Tensor, labels: Tensor, prototypes: Tensor, offsets: Tensor,
+                width: int | None = None) -> tuple[Tensor, Tensor]:
     """Cosines between each feature and the prototypes of its own class.
 
     Args:
@@ -93,20 +62,20 @@ def own_cosines(features: Tensor, labels: Tensor, prototypes: Tensor,
         labels (Tensor): Class of each feature in [0, C), shape (N,).
         prototypes (Tensor): Prototypes of any norm, shape (P, D).
         offsets (Tensor): Where each class begins, shape (C + 1,).
+        width (int, optional): Largest K, if it is known. Defaults to None.
 
     Returns:
         tuple[Tensor, Tensor]: Cosines, -inf beyond a class's K, and the rows of
         ``prototypes`` they belong to, both of shape (N, max K).
     """
-    if not len(labels):
-        return features.new_zeros(0, 1), labels.new_zeros(0, 1)
-    groups = ClassBlocks.group(labels)
-    # Only the classes of the batch: a table of thousands of rows costs more than the rest.
-    rows, mask = own_columns(groups.classes, offsets)
-    table = unit(prototypes[rows].to(features.dtype))
-    cosine = groups.unpad(groups.pad(features) @ table.transpose(1, 2))
+    rows, real = own_columns(labels, offsets, width)
+    if len(prototypes) <= SMALL_TABLE:
+        cosine = (features @ unit(prototypes.to(features.dtype)).T).gather(1, rows)
+    else:
+        own = unit(prototypes[rows].to(features.dtype))
+        cosine = torch.bmm(own, features[:, :, None])[:, :, 0]
     # -inf, not a large negative: a cosine of -1 must still win inside its class.
-    return cosine.masked_fill(~mask[groups.block], -torch.inf), rows[groups.block]
+    return cosine.masked_fill(~real, -torch.inf), rows
 
 
 def make_offsets(num_prototypes: int | Tensor, total: int, device: torch.device) -> Tensor:

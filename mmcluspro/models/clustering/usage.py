@@ -2,16 +2,10 @@
 import torch
 from torch import Tensor
 
-from .segments import ClassBlocks
+from .segments import own_columns
 
 
-def fair_shares(offsets: Tensor) -> Tensor:
-    """1/K for each prototype, shape (P,)."""
-    sizes = offsets.diff()
-    return (1 / sizes).repeat_interleave(sizes)
-
-
-def updated_usage(usage: Tensor, rows: Tensor, labels: Tensor, offsets: Tensor,
+def updated_usage(usage: Tensor, hits: Tensor, owner: Tensor, num_classes: int,
                   decay: float) -> Tensor:
     """Running share of its primitive's features that each prototype gets.
 
@@ -20,18 +14,18 @@ def updated_usage(usage: Tensor, rows: Tensor, labels: Tensor, offsets: Tensor,
 
     Args:
         usage (Tensor): Shares so far, 1/K at the start, shape (P,).
-        rows (Tensor): Prototype of each feature, shape (N,).
-        labels (Tensor): Primitive of each feature, shape (N,).
-        offsets (Tensor): Shape (C + 1,).
+        hits (Tensor): Features that each prototype got since then, shape (P,).
+        owner (Tensor): Primitive of each prototype, shape (P,).
+        num_classes (int): C.
         decay (float): In [0, 1].
 
     Returns:
         Tensor: New shares; they still sum to one inside a primitive, shape (P,).
     """
-    seen = torch.bincount(labels, minlength=len(offsets) - 1).repeat_interleave(offsets.diff())
-    share = torch.bincount(rows, minlength=len(usage)) / seen.clamp_min(1)
-    keep = torch.pow(torch.tensor(decay, dtype=usage.dtype, device=usage.device), seen)
-    return torch.where(seen > 0, keep * usage + (1 - keep) * share, usage)
+    # Sums of whole numbers are exact in any order, so scattered additions do no harm here.
+    seen = usage.new_zeros(num_classes).scatter_add_(0, owner, hits)[owner]
+    # Without features the weight is one, which leaves the old share as it is.
+    return torch.lerp(hits / seen.clamp_min(1), usage, decay**seen)
 
 
 def usage_balance(usage: Tensor, offsets: Tensor) -> Tensor:
@@ -40,7 +34,7 @@ def usage_balance(usage: Tensor, offsets: Tensor) -> Tensor:
     several = sizes > 1
     if not bool(several.any()):
         return usage.new_ones(())
-    owner = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
-    shares = ClassBlocks.group(owner).pad(usage)
+    rows, real = own_columns(torch.arange(len(sizes), device=sizes.device), offsets)
+    shares = torch.where(real, usage[rows], 0.0)
     entropy = -torch.xlogy(shares, shares).sum(dim=1)
     return (entropy[several] / sizes[several].log()).mean()

@@ -1,0 +1,201 @@
+"""The transport problems of a batch as one padded block of fixed shape.
+
+A branch with C classes and N features in the batch gives M = min(C, N) problems: one for each
+class where there are few classes, else one for the class of each feature (a class that occurs
+twice is solved twice, which costs less than finding out). The R rows of a problem are the features
+over which transport balances the prototypes, those in the queue or those of the batch;
+its columns are the prototypes, as many as the largest K. Masks say which rows and columns take
+part, so that no shape depends on the values. Prototypes come before rows in memory: a softmax
+or a product over a short last dimension is several times slower.
+"""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .segments import own_columns
+
+Scope = Literal['class', 'batch']
+
+
+@dataclass(frozen=True)
+class Branches:
+    """What the assignment of G branches (attributes, objects) starts from.
+
+    Args:
+        features (Tensor): Unit norm, or zero where not finite, shape (G, N, D).
+        finite (Tensor): Which of them take part, shape (G, N).
+        labels (Tensor): Primitive of each in [0, C), shape (G, N).
+        prototypes (Sequence[Tensor]): Prototypes of each branch, unit norm, shapes (P, D).
+        offsets (Sequence[Tensor]): Where each primitive begins, shapes (C + 1,).
+        width (int): Largest K.
+        contexts (Sequence[Tensor], optional): Unit-norm features of each primitive, those of the
+            batch among them: transport then goes over these, shapes (C, Q, D).
+            Defaults to None, the batch.
+        counts (Sequence[Tensor], optional): How many of them exist (the first ones),
+            shapes (C,).
+        potentials (Sequence[Tensor], optional): Column potentials to start from, shapes (P,).
+    """
+    features: Tensor
+    finite: Tensor
+    labels: Tensor
+    prototypes: Sequence[Tensor]
+    offsets: Sequence[Tensor]
+    width: int
+    contexts: Sequence[Tensor] | None = None
+    counts: Sequence[Tensor] | None = None
+    potentials: Sequence[Tensor] | None = None
+
+    @property
+    def uniform(self) -> bool:
+        """bool: Whether every primitive has ``width`` prototypes."""
+        return all(len(table) == self.width * (len(offsets) - 1)
+                   for table, offsets in zip(self.prototypes, self.offsets))
+
+    def classes(self) -> Tensor:
+        """Class of each problem, shape (G, M); the features' own labels where M = N."""
+        num = self.labels.shape[1]
+        sizes = [len(offsets) - 1 for offsets in self.offsets]
+        if min(sizes) >= num:
+            return self.labels
+        order = torch.arange(min(max(sizes), num), device=self.labels.device)
+        if max(sizes) < num:
+            return torch.stack([order.clamp_max(size - 1) for size in sizes])
+        return torch.stack([order.clamp_max(size - 1) if size < num else label
+                            for size, label in zip(sizes, self.labels)])
+
+    def slots(self) -> Tensor:
+        """Problem of each feature inside its branch, where M is not N for all, shape (G, N)."""
+        num = self.labels.shape[1]
+        order = torch.arange(num, device=self.labels.device)
+        return torch.stack([label if len(offsets) - 1 < num else order
+                            for offsets, label in zip(self.offsets, self.labels)])
+
+    def columns(self, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of the prototype tables (G, M, K) for classes (G, M), and which exist (G, M, K)."""
+        if self.uniform:
+            columns = classes[:, :, None] * self.width + torch.arange(
+                self.width, device=classes.device)
+            return columns, columns >= 0
+        parts = [own_columns(each, offsets, self.width)
+                 for each, offsets in zip(classes, self.offsets)]
+        return torch.stack([rows for rows, _ in parts]), torch.stack([real for _, real in parts])
+
+    def rows(self, column: Tensor) -> Tensor:
+        """Rows of the prototype tables for a column (G, N) of each feature's own primitive."""
+        if self.uniform:
+            return self.labels * self.width + column
+        return column + torch.stack([offsets[label]
+                                     for offsets, label in zip(self.offsets, self.labels)])
+
+
+@dataclass(frozen=True)
+class Problems:
+    """G branches with M problems each: B = G * M problems of R rows and K columns.
+
+    Attributes:
+        cosine (Tensor): Of prototypes and rows, shape (B, K, R).
+        similarity (Tensor): S, cosines between rows, shape (B, R, R).
+        row_mask (Tensor): Rows that take part, shape (B, R).
+        col_mask (Tensor): Prototypes that exist, shape (B, K).
+        potential (Tensor): Potentials to start from, shape (B, K), or None.
+        columns (Tensor): Rows of the prototype tables, shape (G, M, K).
+        classes (Tensor): Class of each problem, shape (G, M).
+        problem (Tensor): Problem of each feature, shape (G * N,), or None if B = G * N and
+            each has its own.
+        own_cosine (Tensor): Of features and prototypes of their class, shape (G * N, K).
+        own_similarity (Tensor): Of features and rows of their problem, shape (G * N, R).
+    """
+    cosine: Tensor
+    similarity: Tensor
+    row_mask: Tensor
+    col_mask: Tensor
+    potential: Tensor | None
+    columns: Tensor
+    classes: Tensor
+    problem: Tensor | None
+    own_cosine: Tensor
+    own_similarity: Tensor
+
+    def of_features(self, values: Tensor) -> Tensor:
+        """Takes for each feature the values (G * N, ...) of its problem (B, ...)."""
+        return values if self.problem is None else values.index_select(0, self.problem)
+
+
+def build_problems(branches: Branches, scope: Scope) -> Problems:
+    """Lays out the problems of all branches.
+
+    Args:
+        branches (Branches): What to assign.
+        scope (str): 'class' lets the features of its own class into a problem (Eq. 7-8),
+            'batch' all features of the batch (Algorithm 1).
+    """
+    features, dtype = branches.features, branches.features.dtype
+    groups, num = branches.labels.shape
+    classes = branches.classes()
+    most = classes.shape[1]
+    columns, real = branches.columns(classes)
+    # With a problem for each feature, in order, nothing needs to be looked up.
+    slot = None if classes is branches.labels else branches.slots()
+    table = torch.cat([each[rows] for each, rows in zip(branches.prototypes, columns)]).to(dtype)
+    if branches.contexts is None or branches.counts is None:
+        rows = _rows_of_batch(features, table, slot)
+        row_mask = branches.finite[:, None].expand(groups, most, num)
+        if scope == 'class':
+            row_mask = row_mask & (branches.labels[:, None] == classes[:, :, None])
+        row_mask = row_mask.reshape(-1, num)
+    else:
+        context = torch.cat([each[chosen] for each, chosen in zip(branches.contexts, classes)])
+        count = torch.cat([each[chosen] for each, chosen in zip(branches.counts, classes)])
+        row_mask = torch.arange(context.shape[1], device=count.device) < count[:, None]
+        rows = _rows_of_context(features, table, context.to(dtype), slot)
+    potential = problem = None
+    if branches.potentials is not None:
+        potential = torch.cat([each[rows] for each, rows in zip(branches.potentials, columns)])
+    if slot is not None:
+        problem = (slot + most * torch.arange(groups, device=slot.device)[:, None]).flatten()
+    return Problems(rows[0], rows[1], row_mask, real.flatten(0, 1), potential, columns, classes,
+                    problem, rows[2], rows[3])
+
+
+def _rows_of_batch(features: Tensor, table: Tensor,
+                   slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cosines, S, and the features' own cosines and similarities over the batch (G, N, D)."""
+    groups, num, _ = features.shape
+    most = len(table) // groups
+    product = _against_all(features, table)
+    similarity = torch.bmm(features, features.transpose(1, 2))
+    wide = similarity[:, None].expand(groups, most, num, num).reshape(-1, num, num)
+    cosine = product.permute(0, 2, 3, 1).reshape(-1, table.shape[1], num)
+    return cosine, wide, _pick(product, slot), similarity.flatten(0, 1)
+
+
+def _rows_of_context(features: Tensor, table: Tensor, context: Tensor,
+                     slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same over the context (B, Q, D) of the problems."""
+    across = context.transpose(1, 2)
+    cosine, similarity = torch.bmm(table, across), torch.bmm(context, across)
+    if slot is None:
+        single = features.reshape(-1, features.shape[2], 1)
+        return (cosine, similarity, torch.bmm(table, single)[:, :, 0],
+                torch.bmm(context, single)[:, :, 0])
+    return (cosine, similarity, _pick(_against_all(features, table), slot),
+            _pick(_against_all(features, context), slot))
+
+
+def _against_all(features: Tensor, table: Tensor) -> Tensor:
+    """Products of features (G, N, D) with M tables (G * M, K, D) of their branch: (G, N, M, K)."""
+    groups, num, dim = features.shape
+    product = torch.bmm(features, table.view(groups, -1, dim).transpose(1, 2))
+    return product.view(groups, num, -1, table.shape[1])
+
+
+def _pick(products: Tensor, slot: Tensor | None) -> Tensor:
+    """Takes the products (G * N, K) with the problem of each feature from (G, N, M, K)."""
+    groups, num, _, columns = products.shape
+    if slot is None:
+        return products.diagonal(dim1=1, dim2=2).transpose(1, 2).reshape(-1, columns)
+    index = slot[:, :, None, None].expand(groups, num, 1, columns)
+    return products.gather(2, index).view(-1, columns)
