@@ -1,5 +1,6 @@
 """Builds CLIP by its open_clip name and fills it with weights, or says why it cannot."""
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
@@ -10,12 +11,15 @@ import open_clip
 import torch
 from open_clip import pretrained as open_clip_pretrained
 from open_clip.factory import load_checkpoint
+from torch import nn
 from torch.overrides import TorchFunctionMode
+
+from mmcluspro.utils.download import one_process
+from mmcluspro.utils.paths import weights_file
 
 from .clip_weights import fill_weights, read_weights
 
 CONFIGS = Path(__file__).parent / 'configs'
-WEIGHTS = Path(__file__).parent / 'weights'
 QUICKGELU = '-quickgelu'
 
 
@@ -38,7 +42,8 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
             MetaCLIP, DFN: yes; LAION, DataComp: no). Defaults to None, found out.
 
     Returns:
-        nn.Module: open_clip's ``CLIP`` or ``CustomTextCLIP``.
+        nn.Module: open_clip's ``CLIP`` or ``CustomTextCLIP``; :class:`TextHalf` for an architecture
+        without an image tower of open_clip's (``'fashion_clip'``).
     """
     config = _arch_config(arch)
     tag = _find_tag(arch, pretrained)
@@ -51,6 +56,9 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
         weights = read_weights(path)[0] if path.suffix not in ('.npz', '.npy') else None
     model = _build(arch, config, activation, img_size, skip_init=weights is not None)
     if weights is not None:
+        if model.visual is None:  # the projection of images is read by ProjectedBackbone
+            weights = {key: value for key, value in weights.items()
+                       if not key.startswith('visual.')}
         fill_weights(model, weights, arch, pretrained, resample=img_size is not None)
     elif path is not None:  # big_vision's arrays: only open_clip knows their layout
         load_checkpoint(model, str(path))
@@ -94,7 +102,7 @@ def _find_tag(arch: str, pretrained: str | None) -> dict:
 def _find_file(arch: str, pretrained: str | None) -> Path | None:
     if pretrained is None:
         return None
-    path = WEIGHTS / 'tiny_clip.pt' if pretrained == 'tiny_clip' else Path(pretrained)
+    path = weights_file(pretrained)
     if not path.is_file():
         tags = open_clip.list_pretrained_tags_by_model(arch.removesuffix(QUICKGELU))
         raise FileNotFoundError(
@@ -105,7 +113,8 @@ def _find_file(arch: str, pretrained: str | None) -> Path | None:
 
 def _download(arch: str, pretrained: str | None, tag: dict) -> Path:
     try:
-        return Path(open_clip_pretrained.download_pretrained(tag))
+        with one_process(f'open_clip-{arch}-{pretrained}'):
+            return Path(open_clip_pretrained.download_pretrained(tag))
     except Exception as error:
         sources = ' or '.join(filter(None, (tag.get('url'), tag.get('hf_hub', '').rstrip('/'))))
         hint = ' and quickgelu=True' if tag.get('quick_gelu') else ' and quickgelu=False'
@@ -147,6 +156,9 @@ def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bo
 
 
 def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None, skip_init: bool) -> Any:
+    if not config['vision_cfg']:
+        with _SkipInit() if skip_init else nullcontext():
+            return TextHalf(config['embed_dim'], config['text_cfg'])
     # A timm tower is resized after its weights are in, by timm itself.
     size = None if _is_timm(config) else img_size
     device = torch.empty(0).device  # the default device, so that 'meta' works
@@ -154,6 +166,26 @@ def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None, skip_
         return open_clip.create_model(
             arch, force_image_size=size, device=device, pretrained_text=False,
             quick_gelu=quickgelu)
+
+
+class TextHalf(nn.Module):
+    """A text tower of open_clip whose image tower is not one of open_clip's.
+
+    Args:
+        embed_dim (int): Width of the joint space.
+        text_cfg (dict): ``context_length``, ``vocab_size``, ``width``, ``heads``, ``layers``.
+    """
+
+    visual = None
+
+    def __init__(self, embed_dim: int, text_cfg: dict) -> None:
+        super().__init__()
+        self.text = open_clip.transformer.TextTransformer(output_dim=embed_dim, **text_cfg)
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token ids (N, L) → features (N, embed_dim), not normalised."""
+        return self.text(ids)
 
 
 class _SkipInit(TorchFunctionMode):

@@ -8,15 +8,13 @@ buffers, and frozen weights that nobody could restore, such as those of a random
 
 Published files also leave out what only training needs (``declare_training_only``): prototypes.
 """
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
-FINGERPRINT = 'restorable_fingerprint'
+from mmcluspro.utils.digest import FINGERPRINT, fingerprint
 
 
 def declare_restorable(module: nn.Module) -> None:
@@ -45,23 +43,15 @@ def declare_training_only(module: nn.Module) -> None:
     module._training_only = True  # type: ignore[assignment]
 
 
-def fingerprint(tensors: dict[str, Tensor]) -> Tensor:
-    """A number that changes with a bit of a tensor, the same on every device.
+def training_only_prefixes(model: nn.Module) -> tuple[str, ...]:
+    """Beginnings of the keys that a published file leaves out, such as ``'head.banks.'``."""
+    return tuple(f'{path}.' for path, module in model.named_modules(remove_duplicate=False)
+                 if path and getattr(module, '_training_only', False))
 
-    Args:
-        tensors (dict[str, Tensor]): Named floating-point tensors.
 
-    Returns:
-        Tensor: int64, shape (). On the meta device it holds nothing.
-    """
-    if any(tensor.is_meta for tensor in tensors.values()):
-        return torch.empty((), dtype=torch.int64, device='meta')
-    digest = hashlib.blake2b(digest_size=8)
-    for name, tensor in sorted(tensors.items()):
-        # Integer sums do not depend on the order of summation, unlike those of floats.
-        bits = tensor.detach().float().contiguous().view(torch.int32)
-        digest.update(f'{name} {tuple(tensor.shape)} {int(bits.sum(dtype=torch.int64))};'.encode())
-    return torch.tensor(int.from_bytes(digest.digest(), 'little', signed=True))
+def lacks_training_state(model: nn.Module, state_dict: Mapping[str, Any]) -> bool:
+    """Whether a file has nothing of what only training needs, as a published one."""
+    return bool(_left_out(model, state_dict, ''))
 
 
 def restorable_keys(model: nn.Module, prefix: str = '') -> dict[str, Tensor]:
@@ -91,6 +81,12 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     """
     model = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
     known, optional = _all_keys(model, prefix)
+    wrong = [str(key)[:100] for key, value in state_dict.items()
+             if not isinstance(key, str) or isinstance(known.get(key), Tensor)
+             and not isinstance(value, Tensor)]
+    if wrong:
+        raise ValueError(f'The checkpoint does not fit the model: {_listing(wrong)} must be '
+                         'tensors under a name. It is damaged, or of another kind.')
     keys = {key for key in state_dict if key.startswith(prefix)}
     optional.update(_left_out(model, state_dict, prefix))
     # Batch counters are younger than BatchNorm; torch and mmengine do without them, too.
@@ -173,7 +169,7 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
     for inner, entries in _declared(module, prefix):
         absent = {key: parameter for key, parameter in entries.items() if key not in state_dict}
         theirs, ours = state_dict.get(inner + FINGERPRINT), buffers[inner + FINGERPRINT]
-        if absent and theirs is not None and not ours.is_meta and int(theirs) != int(ours):
+        if absent and theirs is not None and not ours.is_meta and not _same(theirs, ours):
             raise ValueError(
                 f'The checkpoint left out the frozen weights of {inner[:-1] or "the model"}, and '
                 'those of this model are others. Set arch and pretrained to the ones it was '
@@ -184,6 +180,10 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
     for key in [key for key in state_dict if key.startswith(prefix)
                 and key.endswith(FINGERPRINT) and key not in buffers]:
         del state_dict[key]
+
+
+def _same(theirs: Any, ours: Tensor) -> bool:
+    return isinstance(theirs, Tensor) and theirs.numel() == 1 and bool(theirs.eq(ours.to(theirs)))
 
 
 def _listing(names: list[str], shown: int = 5) -> str:

@@ -1,13 +1,18 @@
 import json
+from pathlib import Path
 
 import open_clip
 import pytest
 import torch
+from mmengine.registry import DefaultScope
 from open_clip.transformer import QuickGELU
 from torch import nn
 
+from mmcluspro.engine.launch import read_config
 from mmcluspro.models import clip_loader
 from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+from mmcluspro.registry import MODELS
+from mmcluspro.utils.paths import WEIGHTS
 
 
 def save(path, state, **extra):
@@ -205,27 +210,6 @@ def test_a_pickle_with_code_is_refused(tmp_path, source):
         load_clip('small_gelu', path)
 
 
-class RunsOnLoading(nn.Module):
-    def forward(self, x):
-        return x
-
-    @torch.jit.export
-    def __getstate__(self):
-        return torch.zeros(1), self.training
-
-    @torch.jit.export
-    def __setstate__(self, state: tuple[torch.Tensor, bool]):
-        self.training = state[1]
-
-
-def test_an_archive_with_code_that_runs_on_loading_is_refused(tmp_path):
-    path = str(tmp_path / 'w.pt')
-    torch.jit.script(RunsOnLoading()).save(path)
-
-    with pytest.raises(ValueError, match='__setstate__'):
-        load_clip('small_gelu', path)
-
-
 def test_names_that_do_not_exist(tmp_path):
     with pytest.raises(ValueError, match=r"arch='ViT-L14'.*ViT-L-14"):
         load_clip('ViT-L14')
@@ -253,3 +237,20 @@ def test_tiny_clip_is_shipped():
 
     config = json.loads((clip_loader.CONFIGS / 'tiny_clip.json').read_text())
     assert model.visual.output_dim == config['embed_dim']
+
+
+def test_both_towers_of_a_classifier_share_one_reading(monkeypatch):
+    read, load = [], torch.load
+    monkeypatch.setattr(torch, 'load', lambda file, **kwargs: read.append(
+        Path(file).name) or load(file, **kwargs))
+    cfg = read_config('baseline_shapes.py')
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        model = MODELS.build(cfg.model)
+    assert read == ['tiny_clip.pt']
+    weights = load(WEIGHTS / 'tiny_clip.pt', weights_only=True)
+    text, image = model.head.text.state_dict(), model.backbone.state_dict()
+    for state, name in ((text, 'token_embedding.weight'), (image, 'visual.conv1.weight')):
+        found = next(value for key, value in state.items() if key.endswith(name))
+        assert found.equal(weights[name].float())
+    MODELS.build(cfg.model)
+    assert read == ['tiny_clip.pt'] * 2  # nothing is kept in memory

@@ -223,6 +223,58 @@ def test_hard_prompts_are_the_sentences_themselves(build, prefix_tree):
     torch.testing.assert_close(got, model.encode_text(tokens, normalize=True), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize('arch', ['text_plain', 'text_separate', 'text_bias'])
+def test_tokens_are_all_states_of_the_tower(build, arch):
+    text, model = build(arch, prompt=HARD, chunk_size=3)
+    holder = model.text if hasattr(model, 'text') else model
+    words = [['faux fur', 'old', 'red', 'unpainted'],
+             ['boots mid calf', 'cat', 'dog', 'sofa', 'wardrobe']]
+    ids = TOKENIZER(arch)([f'a photo of {words[0][a]} {words[1][o]}' for a, o in PAIRS.tolist()])
+    found = []
+    handle = holder.ln_final.register_forward_hook(lambda _, __, output: found.append(output))
+    pooled = model.encode_text(ids)
+    handle.remove()
+
+    states, mask = text.encode_tokens(PAIRS)
+
+    torch.testing.assert_close(states, found[0], atol=1e-5, rtol=0)
+    assert mask.equal(ids > 0)  # the start token to the end token
+    end = mask.sum(1) - 1
+    torch.testing.assert_close(text.project(states[torch.arange(len(PAIRS)), end]), pooled,
+                               atol=1e-5, rtol=0)
+
+
+def test_tokens_learn_and_are_kept_where_nothing_does(build):
+    text, _ = build()
+    text.encode_tokens(PAIRS).states.square().mean().backward()
+    assert all(parameter.grad.abs().sum() > 0 for name, parameter in
+               text.prompt.named_parameters() if 'composition' in name or 'vectors' in name)
+
+    with torch.no_grad():
+        first = text.eval().encode_tokens(PAIRS).states
+        assert text.encode_tokens(PAIRS).states is first
+        text.prompt.attributes.vectors.add_(0.1)
+        assert not text.encode_tokens(PAIRS).states.equal(first)
+
+
+def test_a_tower_without_token_states_says_so(build):
+    with pytest.raises(ValueError, match='does not tell the states of its tokens'):
+        build('text_class')[0].encode_tokens(PAIRS)
+
+
+@pytest.mark.parametrize('prefix_tree', [True, False])
+def test_pretrained_names_are_plain_sentences_whatever_was_learned(build, prefix_tree):
+    text, model = build(prefix_tree=prefix_tree)
+    for parameter in text.prompt.parameters():
+        parameter.data += torch.randn_like(parameter)
+    tokens = TOKENIZER('text_plain')(['a photo of boots mid calf', 'a photo of cat'])
+
+    got = text.pretrained(['Boots.Mid-Calf', 'cat'])
+
+    torch.testing.assert_close(got, model.encode_text(tokens), atol=1e-5, rtol=0)
+    assert not got.requires_grad
+
+
 def test_readable_gives_names_other_words(build):
     text, model = build(prompt=HARD, readable={'Boots.Mid-Calf': 'shoe'})
     tokens = TOKENIZER('text_plain')(['a photo of old shoe'])

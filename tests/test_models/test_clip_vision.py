@@ -93,6 +93,47 @@ def test_tokens_need_a_class_token(arch):
         CLIPVision(arch, out_tokens=True)
 
 
+@pytest.mark.parametrize('options', [
+    {}, dict(with_cp=True), dict(peft=LORA), dict(out_tokens=True)])
+def test_raw_tokens_of_layers_lead_to_f(options):
+    torch.manual_seed(0)
+    backbone = CLIPVision('small_gelu', out_layers=(0, -1), **options).eval()
+    images = torch.randn(2, 3, 32, 32)
+
+    features = backbone(images)
+
+    visual, last = backbone.visual, len(backbone.visual.transformer.resblocks) - 1
+    assert list(features.extra) == ['layer_0', f'layer_{last}'] and last > 0
+    raw = features.extra[f'layer_{last}']
+    assert raw.shape == (2, 1 + 16, visual.transformer.width)
+    torch.testing.assert_close(visual.ln_post(raw[:, 0]) @ visual.proj, features.composition)
+    first = visual.transformer.resblocks[0](visual._embeds(images))
+    torch.testing.assert_close(features.extra['layer_0'], first)
+    assert (features.tokens is None) == ('out_tokens' not in options)
+    # Nothing stays behind that listens.
+    assert not any(block._forward_hooks for block in visual.transformer.resblocks)
+
+
+def test_gradients_go_through_raw_tokens_of_checkpointed_blocks():
+    grads = []
+    for with_cp in (False, True):
+        torch.manual_seed(0)
+        backbone = CLIPVision('small_gelu', frozen=False, out_layers=(0, ), with_cp=with_cp)
+        images = torch.randn(2, 3, 32, 32)
+        backbone.train()(images).extra['layer_0'].square().mean().backward()
+        grads.append(backbone.visual.conv1.weight.grad)
+    torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize('arch, layers, message', [
+    ('small_gelu', (99, ), r'backbone\.out_layers must lie in .* got 99'),
+    ('small_rn', (0, ), 'needs a vision transformer'),
+])
+def test_layers_that_are_not_there_are_named(arch, layers, message):
+    with pytest.raises(ValueError, match=message):
+        CLIPVision(arch, out_layers=layers)
+
+
 @pytest.mark.parametrize('peft', [dict(LORA, drop_rate=0.0), dict(BOTTLENECK, dropout=0.0)])
 def test_checkpointing_gives_the_same_gradients(peft):
     torch.manual_seed(0)

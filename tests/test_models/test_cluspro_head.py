@@ -24,8 +24,11 @@ class ConstantText(nn.Module):
         self.tables = draw(len(attributes)), draw(len(objects)), draw(len(attributes), len(objects))
         self.logit_scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
 
+    def encode_pairs(self, pairs):
+        return self.tables[2][pairs[:, 0], pairs[:, 1]]
+
     def forward(self, pairs):
-        return self.tables[0], self.tables[1], self.tables[2][pairs[:, 0], pairs[:, 1]]
+        return self.tables[0], self.tables[1], self.encode_pairs(pairs)
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ def test_features_are_assigned_inside_their_own_primitive(space):
 
 
 def test_prototypes_move_only_when_the_hook_says_so(space):
-    head = make_head(space, bank=dict(num_prototypes=2, momentum=0.9))
+    head = make_head(space, bank=dict(num_prototypes=2, momentum=0.9, correct_only=False))
     feats, samples = make_batch(space)
     start(head, feats, samples)
     feats, samples = make_batch(space, seed=2)
@@ -109,7 +112,7 @@ def test_prototypes_move_only_when_the_hook_says_so(space):
     torch.testing.assert_close(after.norm(dim=1), torch.ones(len(after)))
     assert not head.observed
     assert set(head.health()) == {f'{b}_{n}' for b in ('attr', 'obj')
-                                  for n in ('used', 'balance', 'drift')}
+                                  for n in ('used', 'balance', 'drift', 'lag', 'transport')}
 
 
 @pytest.mark.parametrize('kwargs, keys', [
@@ -149,10 +152,10 @@ def test_prediction_does_not_know_of_prototypes(space):
     head.eval()
     feats, _ = make_batch(space)
     with torch.no_grad():
-        scores = head.scores(feats, 'closed')
+        scores = head.score(feats, head.known_candidates).pair
     plain = ThreePathHead(space, dict(type='mmcluspro.ConstantText')).eval()
     with torch.no_grad():
-        assert scores.equal(plain.scores(feats, 'closed'))
+        assert scores.equal(plain.score(feats, plain.known_candidates).pair)
 
 
 def test_training_before_initialisation_says_what_is_missing(space):
@@ -164,3 +167,40 @@ def test_training_before_initialisation_says_what_is_missing(space):
 def test_an_unknown_branch_is_named(space):
     with pytest.raises(ValueError, match=r"head\.branches takes 'attr' and 'obj', got \['pair'\]"):
         make_head(space, branches=('pair', ))
+
+
+def test_two_losses_in_one_step_both_move_the_prototypes(space):
+    """As with two views of each image, or the two passes of sharpness-aware training."""
+    views = make_batch(space, seed=2), make_batch(space, seed=3)
+    twice, once = (make_head(space, bank=dict(num_prototypes=2, momentum=0.9)) for _ in range(2))
+    for head in (twice, once):
+        start(head, *make_batch(space))
+    for feats, samples in views:
+        twice.loss(feats, samples)
+    joined = [torch.cat(parts).detach() for parts in zip(*(feats for feats, _ in views))]
+    seen = twice.observed['attr']
+
+    assert len(seen.labels) == len(seen.rows) == 48
+    torch.testing.assert_close(seen.features, normalize(joined[0], dim=1))
+    once.bank('attr').update(seen.features, seen.labels, seen.rows)
+    twice.update_prototypes()
+    torch.testing.assert_close(twice.bank('attr').prototypes, once.bank('attr').prototypes)
+    assert not twice.observed
+
+
+def test_observations_do_not_pile_up_where_nobody_updates(space):
+    head = make_head(space, bank=dict(num_prototypes=2))
+    feats, samples = make_batch(space)
+    start(head, feats, samples)
+    for _ in range(20):
+        head.loss(feats, samples)
+
+    assert len(head.observed['attr'].labels) == 8 * 24
+
+
+def test_clustering_needs_the_primitive_features(space):
+    head = make_head(space, loss_weights=dict(attr=0, obj=0), fusion='composition')
+    feats, samples = make_batch(space)
+
+    with pytest.raises(ValueError, match='ClusProHead clusters .* set model.neck'):
+        head.loss(feats[-1:], samples)

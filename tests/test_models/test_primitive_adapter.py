@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from mmcluspro.models import Features
 from mmcluspro.models.necks import PrimitiveAdapter
 from mmcluspro.registry import MODELS
 
@@ -14,11 +15,20 @@ def test_shapes_and_the_untouched_composition(batch, options):
     neck = MODELS.build(dict(type='mmcluspro.PrimitiveAdapter', in_channels=8, **options))
     f, tokens = torch.randn(batch, 8), torch.zeros(batch, 3, 8)
 
-    first, f_a, f_o, f_c = neck((tokens, f))
+    features = neck((tokens, f))
 
-    assert first is tokens and f_c is f
-    assert f_a.shape == f_o.shape == (batch, 8)
-    assert all(torch.equal(x, y) for x, y in zip(neck.eval()(f), neck((f, ))))
+    assert features.tokens is tokens and features.composition is f
+    assert features.attribute.shape == features.object.shape == (batch, 8)
+    assert all(torch.equal(x, y) for x, y in zip(
+        neck.eval()(f).paths.values(), neck((f, )).paths.values()))
+
+
+def test_what_else_the_backbone_gave_is_handed_on():
+    f, layer = torch.randn(2, 8), torch.randn(2, 5, 16)
+
+    features = PrimitiveAdapter(8)(Features(f, extra={'layer_3': layer}))
+
+    assert features.extra['layer_3'] is layer and features.attribute is not None
 
 
 @pytest.mark.parametrize('norm', ['LN', 'BN', None])
@@ -27,12 +37,12 @@ def test_a_residual_neck_starts_at_f_and_learns(norm, stages):
     torch.manual_seed(0)
     neck = PrimitiveAdapter(8, hidden=4, stages=stages, norm=norm)
     f, target = torch.randn(16, 8), torch.randn(16, 8)
-    assert all(torch.equal(x, f) for x in neck(f))
+    assert all(torch.equal(x, f) for x in neck(f).paths.values())
     optimiser = torch.optim.Adam(neck.parameters(), lr=0.01)
 
     losses = []
     for _ in range(60):
-        f_a, f_o, _ = neck(f)
+        f_a, f_o, _ = neck(f).paths.values()
         loss = (f_a - target).square().mean() + (f_o + target).square().mean()
         optimiser.zero_grad()
         loss.backward()
@@ -58,14 +68,14 @@ def test_the_released_form_is_linear_batchnorm_relu_twice():
         x = (x - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
         x = x.clamp(min=0)
 
-    torch.testing.assert_close(neck(f)[1], x)
+    torch.testing.assert_close(neck(f).object, x)
 
 
 def test_layer_norm_does_not_couple_images():
     neck = PrimitiveAdapter(8, norm='LN', dropout=0.0, residual=False)
     f = torch.randn(6, 8)
 
-    torch.testing.assert_close(neck(f)[0][:2], neck(f[:2])[0])
+    torch.testing.assert_close(neck(f).attribute[:2], neck(f[:2]).attribute)
 
 
 @pytest.mark.parametrize('options, message', [
@@ -80,7 +90,7 @@ def test_batch_norm_refuses_to_train_on_one_image():
     neck = PrimitiveAdapter(8, norm='BN')
     with pytest.raises(ValueError, match=r"neck\.norm='BN' .* train_dataloader\.drop_last=True"):
         neck(torch.randn(1, 8))
-    assert neck.eval()(torch.randn(1, 8))[0].shape == (1, 8)
+    assert neck.eval()(torch.randn(1, 8)).attribute.shape == (1, 8)
 
 
 @pytest.mark.parametrize('shape', [(2, 7), (2, 3, 8)])

@@ -131,3 +131,29 @@ def test_frame_names_what_the_tower_does_not_know():
     frame = TokenFrame(Tokenizer([3], [4], 0, unknown=12), context_length=8, vocab_size=14)
     with pytest.raises(ValueError, match=r"14 ids\) does not know \['ae', 'c'\].*readable"):
         frame.ids(['ab', 'ae', 'c'])
+
+
+def test_new_names_that_cannot_be_told_apart_are_named():
+    prompt = SoftPrompt(['old'], ['cat'], embed)
+    with pytest.warns(UserWarning, match="these attributes apart.*'old red' and 'red old'"):
+        prompt.extend(['old red', 'red old', 'red'], [], embed)
+
+
+def test_names_that_differ_after_the_last_token_are_named():
+    class Tokenizer:
+        """Byte by byte; cuts off in silence."""
+
+        def __call__(self, texts, context_length):
+            rows = [[257, *text.encode()][:context_length - 1] + [258] for text in texts]
+            return torch.tensor([row + [0] * (context_length - len(row)) for row in rows])
+
+    frame = TokenFrame(Tokenizer(), context_length=77, vocab_size=300)
+    table = torch.randn(300, 8)
+
+    def cut(texts):
+        return [table[ids] for ids in frame.ids(texts)]
+
+    prompt = SoftPrompt(['old'], ['cat'], cut)
+    long = 'x' * 8 * 77
+    with pytest.warns(UserWarning, match='these objects apart.* cut off'):
+        prompt.extend([], [f'{long}a', f'{long}b'], cut)

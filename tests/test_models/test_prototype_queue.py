@@ -27,28 +27,30 @@ def test_holds_the_last_features_of_each_class(size, batches):
             want[label].append(start + i)
         start += len(batch)
 
-    features, labels = queue.context(torch.arange(4))
+    features, pushed = queue.context()
 
     for c in range(4):
-        assert sorted(features[labels == c, 0].tolist()) == list(want[c])
+        assert sorted(features[c, :pushed[c], 0].tolist()) == list(want[c])
+    assert (queue.features[0] == 0).all()
 
 
-def test_context_is_that_of_the_classes_asked_for():
-    queue = FeatureQueue(num_classes=3, size=2, dim=2)
-    queue.push(numbered(0, 4), torch.tensor([0, 1, 2, 2]))
+def test_features_that_are_not_valid_are_not_kept():
+    queue = FeatureQueue(num_classes=2, size=3, dim=2)
 
-    features, labels = queue.context(torch.tensor([2, 0, 2]))
+    queue.push(numbered(1, 4), torch.tensor([0, 0, 0, 1]), torch.tensor([True, False, True, False]))
 
-    assert labels.tolist() == [0, 2, 2]
-    assert features[:, 0].tolist() == [0, 2, 3]
+    features, pushed = queue.context()
+    assert pushed.tolist() == [2, 0]
+    assert features[0, :2, 0].tolist() == [1, 3]
+    assert features.sum() == 8
 
 
 def test_empty_at_first_and_after_clear():
     queue = FeatureQueue(num_classes=2, size=3, dim=2)
-    assert queue.context(torch.tensor([0, 1]))[0].shape == (0, 2)
+    assert queue.context()[1].tolist() == [0, 0]
     queue.push(numbered(0, 2), torch.tensor([0, 0]))
     queue.clear()
-    assert queue.context(torch.tensor([0, 1]))[0].shape == (0, 2)
+    assert queue.context()[1].tolist() == [0, 0]
 
 
 def test_saved_and_resumed():
@@ -60,12 +62,11 @@ def test_saved_and_resumed():
     for one in (queue, copy):
         one.push(numbered(4, 1), torch.tensor([0]))
 
-    torch.testing.assert_close(copy.context(torch.tensor([0]))[0],
-                               queue.context(torch.tensor([0]))[0])
+    torch.testing.assert_close(copy.context(), queue.context())
 
 
 def test_keeps_its_dtype():
     queue = FeatureQueue(num_classes=1, size=2, dim=2)
     queue.push(numbered(1, 1).half(), torch.tensor([0]))
-    features, _ = queue.context(torch.tensor([0]))
+    features, _ = queue.context()
     assert features.dtype == torch.float32 and features.sum() == pytest.approx(2)

@@ -111,8 +111,9 @@ def test_an_uninitialised_bank_says_what_to_do():
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.9, 1.0])
-def test_update_is_equation_9_and_leaves_the_rest_alone(momentum):
-    bank = make_bank(momentum=momentum)
+@pytest.mark.parametrize('normalize_mean', [False, True])
+def test_update_is_equation_9_and_leaves_the_rest_alone(momentum, normalize_mean):
+    bank = make_bank(momentum=momentum, correct_only=False, normalize_mean=normalize_mean)
     before = bank.prototypes.clone()
     features = draw(6, DIM, seed=5)
     rows = torch.tensor([1, 1, 1, 11, 14, 11])
@@ -122,10 +123,89 @@ def test_update_is_equation_9_and_leaves_the_rest_alone(momentum):
     for row in range(15):
         own = features[rows == row]
         if len(own):
-            want = momentum * before[row] + (1 - momentum) * own.mean(dim=0)
+            mean = own.mean(dim=0)
+            mean = mean / mean.norm() if normalize_mean else mean
+            want = momentum * before[row] + (1 - momentum) * mean
             torch.testing.assert_close(bank.prototypes[row], want / want.norm())
         else:
             assert torch.equal(bank.prototypes[row], before[row])
+
+
+@pytest.mark.parametrize('correct_only', [False, True])
+def test_only_correctly_classified_features_move_a_prototype(correct_only):
+    """Algorithm 1: a feature counts if its nearest prototype of all is one of its primitive's."""
+    bank = make_bank(momentum=0.5, correct_only=correct_only)
+    before = bank.prototypes.clone()
+    features = normalize(before[[0, 7]] + 0.1 * draw(2, DIM), dim=1)
+    labels, rows = torch.tensor([0, 0]), torch.tensor([0, 1])
+
+    bank.update(features, labels, rows)
+
+    assert not torch.equal(bank.prototypes[0], before[0])
+    assert torch.equal(bank.prototypes[1], before[1]) == correct_only
+
+
+@pytest.mark.parametrize('batch', [1, 5, 30])
+def test_momentum_per_epoch_does_not_depend_on_the_batch_size(batch):
+    """After one pass over equal features, ``momentum`` of a prototype is left."""
+    start = torch.eye(DIM)[:1]
+    feature = torch.eye(DIM)[1:2]
+    bank = PrototypeBank(2, DIM, num_prototypes=1, single='momentum', momentum=0.25,
+                         momentum_unit='epoch', correct_only=False)
+    bank.initialise(start.repeat(2, 1), torch.tensor([0, 1]), counts=torch.tensor([30, 7]))
+    weight = 1.0
+    for _ in range(30 // batch):
+        rows = torch.zeros(batch, dtype=torch.long)
+        before = bank.prototypes[0].clone()
+        bank.update(feature.expand(batch, -1), rows, rows)
+        mu = 0.25**(batch / 30)
+        want = mu * before + (1 - mu) * feature[0]
+        torch.testing.assert_close(bank.prototypes[0], want / want.norm())
+        weight *= mu
+
+    assert weight == pytest.approx(0.25)
+
+
+def test_lag_is_the_distance_to_the_mean_of_the_nearest_stored_features():
+    bank = make_bank(num_classes=1, num_prototypes=2, queue_size=4, momentum=1.0)
+    features, labels = draw(4, DIM, seed=8), torch.zeros(4, dtype=torch.long)
+    bank.assign(features, labels)
+
+    nearest = (features @ bank.prototypes.T).argmax(dim=1)
+    lags = [1 - torch.cosine_similarity(bank.prototypes[k], features[nearest == k].mean(dim=0),
+                                        dim=0) for k in nearest.unique()]
+    assert bank.health()['lag'] == pytest.approx(torch.stack(lags).mean().item(), abs=1e-6)
+
+
+def test_health_tells_the_share_that_transport_decided():
+    bank = make_bank(queue_size=0)
+    features, labels = draw(12, DIM, seed=4), torch.tensor([0] * 9 + [1] * 3)
+    bank.assign(features, labels)
+    assert bank.health()['transport'] == pytest.approx(9 / 12)
+    queued = make_bank(queue_size=8)
+    queued.assign(features, labels)
+    assert queued.health()['transport'] == 1
+    assert queued.health()['transport'] == 0  # nothing since the last call
+
+
+@pytest.mark.parametrize('queue_size', [0, 64])
+def test_a_feature_that_is_not_finite_changes_no_other_assignment(queue_size):
+    features, labels = make_data(40, 2, seed=3)
+    want = make_bank(num_classes=2, queue_size=queue_size).assign(features[1:], labels[1:])
+    features[0, 2] = torch.nan
+
+    got = make_bank(num_classes=2, queue_size=queue_size).assign(features, labels)
+
+    assert got[0] == -1 and torch.equal(got[1:], want)
+
+
+def test_identical_features_take_the_nearest_prototype():
+    bank = make_bank(num_classes=1, queue_size=0)
+    feature = normalize(bank.prototypes[3:4] + 0.2 * draw(1, DIM, seed=5), dim=1)
+
+    rows = bank.assign(feature.repeat(20, 1), torch.zeros(20, dtype=torch.long))
+
+    assert rows.tolist() == [3] * 20
 
 
 def test_update_that_cancels_keeps_the_prototype():
@@ -138,7 +218,7 @@ def test_update_that_cancels_keeps_the_prototype():
 
 
 def test_unassigned_and_not_finite_features_are_left_out():
-    bank = make_bank(momentum=0.5, queue_size=4)
+    bank = make_bank(momentum=0.5, queue_size=4, correct_only=False)
     before = bank.prototypes.clone()
     features = draw(3, DIM)
     features[0, 3], features[1, 0] = torch.nan, torch.inf
@@ -181,7 +261,7 @@ def test_online_clustering_finds_modes_from_a_bad_start():
 
 def test_queue_gives_rare_primitives_a_plan():
     features, labels = make_data(60)
-    alone, queued = make_bank(), make_bank(queue_size=8)
+    alone, queued = make_bank(queue_size=0), make_bank()
     for bank in (alone, queued):
         bank.assign(features[:3], labels[:3])
 
@@ -189,17 +269,44 @@ def test_queue_gives_rare_primitives_a_plan():
     assert queued.assigner.report.classes.tolist() == [0, 1, 2]
 
 
-def test_update_feeds_the_queue():
+def test_the_queue_is_there_where_the_problem_wants_it():
+    size = lambda **kwargs: (lambda queue: queue and queue.size)(PrototypeBank(
+        3, DIM, **kwargs).queue)
+    assert size() == 64
+    assert size(queue_size=8) == 8
+    assert size(queue_size=0) is None
+    assert size(num_prototypes=1) is None
+    assert size(assigner=dict(type='mmcluspro.CosineAssigner')) is None
+    assert size(assigner=dict(type='mmcluspro.LocalAwareOT', scope='batch')) is None
+    with pytest.raises(ValueError, match=r"bank\.queue_size=8 needs assigner\.scope='class'"):
+        size(queue_size=8, assigner=dict(type='mmcluspro.LocalAwareOT', scope='batch'))
+
+
+def test_training_feeds_the_queue_before_the_assignment():
     bank = make_bank(queue_size=2)
     features, labels = draw(3, DIM, seed=7), torch.tensor([1, 1, 1])
+    before = bank.queue.features.clone()
 
-    bank.update(3 * features, labels, bank.assign(features, labels))
+    bank.eval()
+    bank.assign(3 * features, labels)
+    assert torch.equal(bank.queue.features, before)
+    bank.train()
+    bank.assign(3 * features, labels)
 
-    stored, owner = bank.queue.context(torch.tensor([0, 1]))
-    assert owner.tolist() == [0, 0, 1, 1]
-    cosine = stored[2:] @ features[1:].T
+    stored, pushed = bank.queue.context()
+    assert (pushed >= 2).all()
+    cosine = stored[1] @ features[1:].T
     assert cosine.amax(dim=1).tolist() == pytest.approx([1, 1])
     assert sorted(cosine.argmax(dim=1).tolist()) == [0, 1]
+
+
+@pytest.mark.parametrize('width', [DIM - 1, DIM + 1])
+def test_features_of_another_width_name_the_field(width):
+    bank, labels = make_bank(), torch.zeros(6, dtype=torch.long)
+    for call in (lambda f: bank.assign(f, labels), lambda f: bank.update(f, labels, labels),
+                 lambda f: bank.initialise(f, labels)):
+        with pytest.raises(ValueError, match=fr'{width} channels.*head\.in_channels={width}'):
+            call(torch.randn(6, width))
 
 
 def test_k_of_one_is_the_mean_of_the_current_batch():
@@ -222,7 +329,8 @@ def test_k_of_one_is_the_mean_of_the_current_batch():
 
 
 def test_k_of_one_with_momentum_on_demand():
-    bank = make_bank(num_prototypes=1, single='momentum', momentum=0.9)
+    bank = make_bank(num_prototypes=1, single='momentum', momentum=0.9, correct_only=False,
+                     normalize_mean=False)
     before = bank.prototypes.clone()
     features = draw(2, DIM, seed=3)
 
@@ -267,7 +375,7 @@ def test_usage_finds_dead_prototypes_and_spares_absent_primitives():
     for _ in range(5):
         bank.update(features, torch.zeros(10, dtype=torch.long), torch.zeros(10, dtype=torch.long))
 
-    assert bank.usage.tolist() == pytest.approx(
+    assert bank.count_usage().tolist() == pytest.approx(
         [1 - 0.5 * 0.9**50, 0.5 * 0.9**50, 0.5, 0.5], abs=1e-6)
     assert bank.dead().tolist() == [False, True, False, False]
     health = bank.health()
@@ -307,9 +415,22 @@ def test_saved_and_resumed(num_prototypes):
         assert torch.equal(one, other)
 
 
-def test_a_checkpoint_with_another_k_does_not_load_silently():
-    with pytest.raises(RuntimeError, match='size mismatch'):
-        make_bank(num_prototypes=3).load_state_dict(make_bank(num_prototypes=4).state_dict())
+@pytest.mark.parametrize('other, message', [
+    (dict(num_prototypes=4), r'4 each\), the model wants 3 each: set model\.head\.bank'),
+    (dict(num_prototypes=3, num_classes=2), 'prototypes of 2 primitives, the model 3'),
+])
+@pytest.mark.parametrize('strict', [True, False])
+def test_a_checkpoint_of_other_shapes_does_not_load_silently(other, message, strict):
+    with pytest.raises(ValueError, match=message):
+        make_bank(num_prototypes=3).load_state_dict(make_bank(**other).state_dict(),
+                                                    strict=strict)
+
+
+@pytest.mark.parametrize('num_prototypes', [3, 'auto'])
+def test_a_checkpoint_of_another_width_does_not_load_silently(num_prototypes):
+    saved = PrototypeBank(3, DIM + 2, num_prototypes=3).state_dict()
+    with pytest.raises(ValueError, match='18 channels, the model has 16'):
+        make_bank(num_prototypes=num_prototypes).load_state_dict(saved, strict=False)
 
 
 @pytest.mark.parametrize('count, want', [(1, 1), (50, 1), (51, 2), (100, 2), (101, 3), (150, 3),
@@ -341,6 +462,7 @@ def test_auto_finds_the_number_of_planted_modes():
     (dict(num_prototypes='many'), r"bank\.num_prototypes .* got 'many'"),
     (dict(momentum=1.5), r'bank\.momentum .* got 1\.5'),
     (dict(queue_size=-1), r'bank\.queue_size .* got -1'),
+    (dict(momentum_unit='year'), r"bank\.momentum_unit .* got 'year'"),
     (dict(single='mean'), r"bank\.single .* got 'mean'"),
     (dict(missing='zeros'), r"bank\.missing .* got 'zeros'"),
     (dict(dead_share=2.0), r'bank\.dead_share .* got 2\.0'),

@@ -36,7 +36,7 @@ class Model(nn.Module):
         compact_state_hooks(self, full_state, strict)
 
     def forward(self, x):
-        return torch.cat([*self.neck(self.backbone(x)), self.prototypes])
+        return torch.cat([*self.neck(self.backbone(x)).paths.values(), self.prototypes])
 
 
 def trained(pretrained, seed=0, **kwargs):

@@ -1,4 +1,6 @@
 """The three-path head against plain numpy, Eq. 3-6 and 13."""
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.evaluation import CZSLMetric
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ThreePathHead, fuse
 from mmcluspro.registry import MODELS
 
@@ -80,7 +84,7 @@ def test_scores_are_equation_13(space):
     head = make_head(space)
     feats, _ = make_batch(space)
 
-    got = head.scores(feats, 'closed')
+    got = head.score(feats, head.known_candidates).pair
 
     p_a, p_o, p_c = reference(head, feats, space.pairs)
     expected = np.empty_like(p_c)
@@ -92,17 +96,17 @@ def test_scores_are_equation_13(space):
 def test_the_open_world_shortcut_equals_the_gather(space):
     head = make_head(space)
     feats, _ = make_batch(space)
-    pairs = space.open_world().pairs
-    logits = head.logits(feats, pairs)
-    order = torch.randperm(len(pairs))
-    shuffled = fuse((logits[0], logits[1], logits[2][:, order[:-1]]), pairs[order[:-1]])
-    dense = fuse(logits, pairs)
-    # Without the last pair the set is not all pairs, so that the gather runs; its softmax has one
-    # term less, which only concerns the composition path.
-    p = lambda x: x.softmax(1)
-    torch.testing.assert_close(
-        dense[:, order[:-1]] - p(logits[2])[:, order[:-1]],
-        shuffled - p(logits[2][:, order[:-1]]))
+    every = Candidates.from_space(space.open_world())
+    logits = head.logits(feats, every)
+    order = torch.randperm(len(every))
+    shuffled = replace(every, pairs=every.pairs[order], all_pairs=False)
+
+    dense = fuse(logits, every)
+    gathered = fuse(logits._replace(composition=logits.composition[:, order]), shuffled)
+
+    assert every.all_pairs
+    torch.testing.assert_close(dense.pair[:, order], gathered.pair)
+    torch.testing.assert_close(dense.attribute, logits.attribute.softmax(1))
 
 
 def test_losses_are_equations_3_to_6(space):
@@ -137,42 +141,75 @@ def test_a_path_without_weight_is_not_computed(space):
     losses['pair_loss'].backward()
     assert head.text.a.grad is None and head.text.o.grad is None
     expected = reference(head, feats, space.pairs)[2]
-    np.testing.assert_allclose(head.scores(feats, 'closed').detach().numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        head.score(feats, head.known_candidates).pair.detach().numpy(), expected, atol=1e-6)
 
 
 def test_fusion_of_logits_adds_raw_composition_logits(space):
     head = make_head(space, fusion='logits')
     feats, _ = make_batch(space)
-    logits = head.logits(feats, space.pairs)
+    logits = head.logits(feats, head.known_candidates)
     p_a, p_o, _ = reference(head, feats, space.pairs)
     a, o = space.pairs.T.numpy()
     np.testing.assert_allclose(
-        head.scores(feats, 'closed').detach().numpy(),
+        head.score(feats, head.known_candidates).pair.detach().numpy(),
         logits[2].detach().numpy() + p_a[:, a] * p_o[:, o], atol=1e-5)
+
+
+@pytest.mark.parametrize('fusion, link', [
+    ('probability', 'log'), ('composition', 'log'), ('logits', 'identity')])
+def test_the_link_belongs_to_the_fusion(space, fusion, link):
+    assert make_head(space, fusion=fusion).link == link
+
+
+def test_one_path_is_swept_as_its_logits(space):
+    """log p(c) and the composition logits have the same curve, to the last digits."""
+    head = make_head(space, fusion='composition').double()
+    head.text.logit_scale.data += 1
+    generator = torch.Generator().manual_seed(0)
+    feats = (torch.randn(200, 6, generator=generator), )
+    targets = torch.arange(200) % len(space)
+
+    scores = head.score(feats, head.known_candidates).pair.detach()
+    logits = head.logits(feats, head.known_candidates, primitives=False)[2].detach()
+
+    got = CZSLMetric.calculate(scores, targets, space.seen, space.pairs, bias_on='log')
+    want = CZSLMetric.calculate(logits, targets, space.seen, space.pairs)
+    literal = CZSLMetric.calculate(scores, targets, space.seen, space.pairs)
+    for name in ('auc', 'hm', 'seen', 'unseen', 'auc_exact', 'attr_acc', 'obj_acc'):
+        assert got[name] == pytest.approx(want[name], abs=1e-9)
+    assert abs(literal['auc'] - want['auc']) > 0.05
+
+
+@pytest.mark.parametrize('fusion', ['logits', 'probability'])
+def test_three_paths_need_three_features(space, fusion):
+    head = make_head(space, fusion=fusion)
+    feats, samples = make_batch(space)
+    words = f"head.fusion='{fusion}' .* there is 1 feature per image: set model.neck"
+
+    with pytest.raises(ValueError, match=words):
+        head.predict(feats[-1:])
+    with pytest.raises(ValueError, match=words):
+        head.loss(feats[-1:], samples)
 
 
 @pytest.mark.parametrize('size', [1, 4])
 def test_predict_fills_a_field_for_each_world(space, size):
     head = make_head(space)
-    head.set_worlds({'closed': space, 'open': space.open_world()})
+    worlds = dict(closed=Candidates.from_space(space),
+                  open=Candidates.from_space(space.open_world()))
     feats, samples = make_batch(space, size)
     with torch.no_grad():
-        got = head.predict(feats, samples)
-        closed, opened = head.scores(feats, 'closed'), head.scores(feats, 'open')
+        got = head.predict(feats, samples, worlds)
+        closed, opened = (head.score(feats, candidates).pair for candidates in worlds.values())
     for i, sample in enumerate(got):
         assert sample.closed_score.equal(closed[i]) and sample.open_score.equal(opened[i])
         assert sample.pred_label.item() == closed[i].argmax()
     assert len(head.predict(feats)) == size
 
 
-def test_another_label_space_is_refused(space):
-    head = make_head(space)
-    other = CompositionSpace(list('abd'), list('wxyz'), [[0, 0]], [True])
-    with pytest.raises(ValueError, match='model.space and the datasets'):
-        head.set_worlds({'closed': other})
-
-
 @pytest.mark.parametrize('kwargs, message', [
+    (dict(feasibility='glove'), r"head\.feasibility must be one of .* got 'glove'"),
     (dict(fusion='sum'), r'head\.fusion must be one of .* got \'sum\''),
     (dict(loss_weights=dict(attribute=1)), r"head\.loss_weights .* \['attribute'\]"),
 ])

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ThreePathHead, TroikaHead
 from mmcluspro.registry import MODELS
 
@@ -56,7 +57,8 @@ def test_without_scale_it_is_the_three_path_head():
     plain = make_head(space, ThreePathHead, loss_weights=dict(attr=0.5))
     feats, samples = make_batch(space)
 
-    torch.testing.assert_close(troika.scores(feats, 'closed'), plain.scores(feats, 'closed'))
+    torch.testing.assert_close(troika.score(feats, troika.known_candidates),
+                               plain.score(feats, plain.known_candidates))
     got, expected = troika.loss(feats, samples), plain.loss(feats, samples)
     assert got.keys() == expected.keys() == {'attr_loss', 'obj_loss', 'pair_loss'}
     for key in expected:
@@ -68,7 +70,7 @@ def test_each_image_is_compared_with_its_own_texts():
     head = make_head(space)
     feats, _ = make_batch(space, 3)
 
-    got = head.logits(feats, space.pairs)
+    got = head.logits(feats, head.known_candidates)
 
     memory = head.traction.remember(feats[0])
     for logits, f, texts in zip(got, feats[1:], head.text(space.pairs)):
@@ -77,7 +79,7 @@ def test_each_image_is_compared_with_its_own_texts():
             expected = head.text.logit_scale.exp() * torch.cosine_similarity(drawn, f[i:i + 1])
             torch.testing.assert_close(logits[i], expected)
     # Other patches, other texts, other scores.
-    other = head.logits((feats[0].flip(0), *feats[1:]), space.pairs)
+    other = head.logits((feats[0].flip(0), *feats[1:]), head.known_candidates)
     assert all((a[0] - b[0]).abs().max() > 0.01 for a, b in zip(got, other))
 
 
@@ -92,7 +94,8 @@ def test_chunks_change_neither_values_nor_gradients(batch, chunk_size, with_cp):
         inputs = tuple(f.clone().requires_grad_() for f in feats)
         losses = head.loss(inputs, samples)
         sum(losses.values()).backward()
-        runs.append((losses, head.scores(inputs, 'closed'), [f.grad for f in inputs],
+        scores = head.score(inputs, head.known_candidates)
+        runs.append((losses, scores, [f.grad for f in inputs],
                      {n: p.grad for n, p in head.named_parameters() if p.requires_grad}))
 
     torch.testing.assert_close(runs[1], runs[0], atol=2e-5, rtol=1e-4)
@@ -122,7 +125,7 @@ def test_autocast_gives_full_precision_logits_and_the_same_losses(with_cp):
 
     with torch.autocast('cpu', dtype=torch.bfloat16):
         losses = head.loss(tuple(f.bfloat16() for f in feats), samples)
-        logits = head.logits(tuple(f.bfloat16() for f in feats), space.pairs)
+        logits = head.logits(tuple(f.bfloat16() for f in feats), head.known_candidates)
     sum(losses.values()).backward()
 
     assert {logit.dtype for logit in logits} == {torch.float32}
@@ -138,8 +141,8 @@ def test_a_single_path_needs_no_neck():
     feats, samples = make_batch(space)
 
     assert set(head.loss((feats[0], feats[-1]), samples)) == {'pair_loss'}
-    torch.testing.assert_close(head.scores((feats[0], feats[-1]), 'closed'),
-                               head.logits(feats, space.pairs)[2].softmax(dim=1))
+    torch.testing.assert_close(head.score((feats[0], feats[-1]), head.known_candidates).pair,
+                               head.logits(feats, head.known_candidates)[2].softmax(dim=1))
 
 
 class LiveBytes(TorchDispatchMode):
@@ -175,11 +178,11 @@ class LiveBytes(TorchDispatchMode):
 
 def peak_bytes(head, feats, pairs):
     """Peak of an evaluation over ``pairs`` whose text features are there already."""
-    head.set_worlds({'open': pairs})
+    candidates = Candidates.from_space(pairs)
     with torch.no_grad():
-        head.scores(feats, 'open')
+        head.score(feats, candidates)
         with LiveBytes() as memory:
-            head.scores(feats, 'open')
+            head.score(feats, candidates)
     return memory.peak
 
 
@@ -232,7 +235,7 @@ def test_features_without_tokens_say_what_to_set():
     space = make_space()
     feats, _ = make_batch(space)
     with pytest.raises(ValueError, match=r'backbone\.out_tokens=True'):
-        make_head(space).scores(feats[1:], 'closed')
+        make_head(space).score(feats[1:], Candidates.from_space(space))
 
 
 @pytest.mark.parametrize('options, message', [

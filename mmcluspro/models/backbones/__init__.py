@@ -1,12 +1,14 @@
 """Image towers: a tuple that ends with f, shape (B, D)."""
-from .cached import CachedFeatures, FeaturePreprocessor
+from mmcluspro.features import CachedFeatures
+from mmcluspro.features.preprocessor import FeaturePreprocessor
+
 from .clip_vision import CLIPVision
 from .dino import DINO
-from .encoder import frozen_encoder
+from .dinov2 import DINOv2
 from .frozen import FrozenTower
 from .projected import ProjectedBackbone
 
 __all__ = [
-    'CLIPVision', 'CachedFeatures', 'DINO', 'FeaturePreprocessor', 'FrozenTower',
-    'ProjectedBackbone', 'frozen_encoder'
+    'CLIPVision', 'CachedFeatures', 'DINO', 'DINOv2', 'FeaturePreprocessor', 'FrozenTower',
+    'ProjectedBackbone'
 ]

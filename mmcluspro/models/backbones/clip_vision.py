@@ -1,4 +1,8 @@
 """CLIP's image tower: f = φ^vis(X), tuned with LoRA or bottleneck adapters (§3.2, Eq. 1)."""
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
 import open_clip
 import torch
 from open_clip.transformer import CustomResidualAttentionBlock
@@ -8,6 +12,7 @@ from mmcluspro.registry import MODELS
 
 from ..clip_loader import load_clip
 from ..state import declare_restorable
+from ..structures import Features
 from .frozen import FrozenTower
 
 
@@ -26,6 +31,9 @@ class CLIPVision(FrozenTower):
             ``dict(type='mmcluspro.Bottleneck', ...)``. Defaults to None.
         frozen (bool): Train nothing but what ``peft`` adds. Defaults to True.
         out_tokens (bool): Return the projected tokens, too. Defaults to False.
+        out_layers (Sequence[int]): Also return the raw tokens after these blocks, from 0 or, with
+            negative numbers, from the end; -1 is before the last norm and the projection.
+            Defaults to (), none.
         with_cp (bool): Recompute the blocks' activations in the backward pass to save memory.
             Defaults to False.
     """
@@ -33,13 +41,19 @@ class CLIPVision(FrozenTower):
     def __init__(self, arch: str = 'ViT-L-14', pretrained: str | None = None,
                  img_size: int | None = None, quickgelu: bool | None = None,
                  peft: dict | None = None, frozen: bool = True, out_tokens: bool = False,
-                 with_cp: bool = False) -> None:
+                 out_layers: Sequence[int] = (), with_cp: bool = False) -> None:
         super().__init__()
-        self.visual = load_clip(arch, pretrained, img_size, quickgelu).visual
+        visual = load_clip(arch, pretrained, img_size, quickgelu).visual
+        if visual is None:
+            raise ValueError(
+                f'backbone.arch={arch!r} has no image tower of open_clip: it goes with '
+                'mmcluspro.ProjectedBackbone around mmcluspro.DINOv2, see docs/fashion.md.')
+        self.visual = visual
         self.out_dim: int = open_clip.get_model_config(arch)['embed_dim']
         self.out_tokens = out_tokens
         if out_tokens:
             self._return_tokens(arch)
+        self.out_layers = self._layers(out_layers, arch)
         if with_cp:
             self._use_checkpointing(arch)
         if frozen and pretrained is not None:
@@ -49,21 +63,60 @@ class CLIPVision(FrozenTower):
     def init_weights(self) -> None:
         """Nothing to do: the weights were read at construction and must stay."""
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...] | Features:
         """Encodes images.
 
         Args:
             x (Tensor): Normalised images, shape (B, 3, H, W).
 
         Returns:
-            tuple[Tensor, ...]: (f,), or (tokens, f) with ``out_tokens``: f of shape (B, D), not
-            normalised, and all tokens after the last norm and the projection, shape
-            (B, 1 + patches, D), of which the first is f.
+            tuple[Tensor, ...] | Features: (f,), or (tokens, f) with ``out_tokens``: f of shape
+            (B, D), not normalised, and all tokens after the last norm and the projection, shape
+            (B, 1 + patches, D), of which the first is f. With ``out_layers`` Features, whose
+            ``extra`` has ``layer_<n>``, the class token and the patches after block n, shape
+            (B, 1 + patches, width of the tower).
         """
-        if not self.out_tokens:
-            return (self.visual(x), )
-        f, patches = self.visual(x)
-        return torch.cat([f[:, None], patches @ self.visual.proj], dim=1), f
+        with self._listening() as layers:
+            found = self.visual(x)
+        f, tokens = found, None
+        if self.out_tokens:
+            f, patches = found
+            tokens = torch.cat([f[:, None], patches @ self.visual.proj], dim=1)
+        if self.out_layers:
+            return Features(f, tokens=tokens, extra=layers)
+        return (f, ) if tokens is None else (tokens, f)
+
+    @contextmanager
+    def _listening(self) -> Iterator[dict[str, Tensor]]:
+        """Collects what the blocks of ``out_layers`` return inside."""
+        found: dict[str, Tensor] = {}
+
+        def listen(number: int) -> Any:
+            def keep(_: Any, __: Any, output: Tensor) -> None:
+                first = self.visual.transformer.batch_first
+                found[f'layer_{number}'] = output if first else output.transpose(0, 1)
+            return self.visual.transformer.resblocks[number].register_forward_hook(keep)
+
+        handles = [listen(number) for number in self.out_layers]
+        try:
+            yield found
+        finally:  # not in backward, where checkpointed blocks run again
+            for handle in handles:
+                handle.remove()
+
+    def _layers(self, layers: Sequence[int], arch: str) -> tuple[int, ...]:
+        if not layers:
+            return ()
+        blocks = getattr(getattr(self.visual, 'transformer', None), 'resblocks', None)
+        if blocks is None:
+            raise ValueError(f'backbone.out_layers needs a vision transformer of open_clip; '
+                             f'arch={arch!r} is none. Use a ViT such as ViT-B-32 or ViT-L-14.')
+        size = len(blocks)
+        outside = [number for number in layers if not -size <= number < size]
+        if outside:
+            raise ValueError(f'backbone.out_layers must lie in [{-size}, {size}) for the {size} '
+                             f'blocks of arch={arch!r}, got {outside[0]}.')
+        return tuple(sorted({number % size for number in layers}))
 
     def _return_tokens(self, arch: str) -> None:
         visual = self.visual

@@ -4,10 +4,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from mmengine.runner.checkpoint import CheckpointLoader
 from mmpretrain.models.backbones import VisionTransformer
 
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.safe_load import load_checkpoint
 
 from ..state import declare_restorable
 from .dino_keys import BRANCHES, check_weights, dino_weights, to_mmpretrain
@@ -31,6 +31,13 @@ class DINO(VisionTransformer):
             ``out_type`` and so on, as in mmpretrain.
     """
 
+    #: Page of the weights and the name of a file there, for messages.
+    SOURCE = ('github.com/facebookresearch/dino', 'dino_vitbase16_pretrain.pth')
+    #: Keys of a file that the network does not need.
+    UNUSED_KEYS: tuple[str, ...] = ()
+    #: Keys whose shape may differ, because mmpretrain resamples them.
+    FREE_KEYS: tuple[str, ...] = ('pos_embed', )
+
     def __init__(self, arch: str | dict = 'base', pretrained: str | None = None,
                  branch: str = 'teacher', **kwargs: Any) -> None:
         if branch not in BRANCHES:
@@ -39,12 +46,16 @@ class DINO(VisionTransformer):
         # and training from cached features would start elsewhere than training from images.
         with torch.random.fork_rng(devices=[]) if pretrained else nullcontext():
             super().__init__(arch=arch, **kwargs)
+            self.add_tokens()
         self.pretrained = pretrained
         if pretrained is not None:
             self._read(pretrained, branch, arch)
         self.requires_grad_(False)
         if pretrained is not None:
             declare_restorable(self)
+
+    def add_tokens(self) -> None:
+        """Adds parameters of a variant, before the weights are read."""
 
     def init_weights(self) -> None:
         """Random weights, unless they were read at construction."""
@@ -54,19 +65,19 @@ class DINO(VisionTransformer):
     def _read(self, pretrained: str, branch: str, arch: Any) -> None:
         name = f'backbone.pretrained={pretrained!r}'
         try:
-            content = CheckpointLoader.load_checkpoint(pretrained, 'cpu', logger='silent')
+            content = load_checkpoint(pretrained)
         except FileNotFoundError as error:
             raise FileNotFoundError(
-                f'{name} does not exist. The page github.com/facebookresearch/dino links '
-                'dino_vitbase16_pretrain.pth ("backbone only"); set backbone.pretrained to where '
-                'it lies.') from error
+                f'{name} does not exist. The page {self.SOURCE[0]} links {self.SOURCE[1]} '
+                '("backbone only"); set backbone.pretrained to its path.') from error
         except OSError as error:  # no network
             raise ValueError(
                 f'{name} could not be downloaded: {error}. Fetch the file elsewhere and set '
                 'backbone.pretrained to its path.') from error
-        weights = dino_weights(content, branch, name)
+        weights = {key: value for key, value in dino_weights(content, branch, name).items()
+                   if key not in self.UNUSED_KEYS}
         self._check_positions(weights, name)
-        check_weights(weights, self.state_dict(), name, arch, free=['pos_embed'])
+        check_weights(weights, self.state_dict(), name, arch, free=self.FREE_KEYS)
         self.load_state_dict(
             {to_mmpretrain(key): value.float() for key, value in weights.items()})
 

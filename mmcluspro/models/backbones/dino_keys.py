@@ -14,6 +14,8 @@ RULES = (
     (r'^blocks\.(\d+)\.mlp\.fc1\.', r'layers.\1.ffn.layers.0.0.'),
     (r'^blocks\.(\d+)\.mlp\.fc2\.', r'layers.\1.ffn.layers.1.'),
     (r'^blocks\.(\d+)\.attn\.', r'layers.\1.attn.'),
+    (r'^blocks\.(\d+)\.ls1\.gamma$', r'layers.\1.attn.gamma1.weight'),
+    (r'^blocks\.(\d+)\.ls2\.gamma$', r'layers.\1.ffn.gamma2.weight'),
     (r'^norm\.', 'ln1.'),
 )
 

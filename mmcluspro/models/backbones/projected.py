@@ -1,15 +1,28 @@
 """Any mmpretrain backbone in CLIP's place, with a projection to the text width (Table 9)."""
-from torch import Tensor, nn
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmcluspro.features import CachedFeatures, FrozenPart
 from mmcluspro.registry import MODELS
 
-from .cached import CachedFeatures
+from ..clip_weights import read_weights
+from ..state import declare_restorable
 from .frozen import FrozenTower
+
+POOLS = ('avg', 'cls', 'cls_avg', None)
 
 
 @MODELS.register_module()
 class ProjectedBackbone(FrozenTower):
     """A backbone, pooling, and a linear projection.
+
+    With ``pretrained`` it is the image tower of a CLIP whose image side was locked in training:
+    the projection is read and stays frozen, as in :class:`CLIPVision`.
 
     Args:
         backbone (dict): Any backbone of the registries, for example
@@ -17,47 +30,115 @@ class ProjectedBackbone(FrozenTower):
         in_channels (int): Width of its last feature.
         out_dim (int): Width of f, that of the text features.
         pool (str | None): 'avg' averages over positions or tokens, 'cls' takes the first token,
-            None expects one vector an image. A vector passes in any case. Defaults to 'avg'.
-        frozen (bool): Train the projection and ``peft`` only. Defaults to True.
+            'cls_avg' puts the mean of the other tokens behind it (2 C channels, DINOv2's way),
+            None expects one vector per image; 2-D features are returned unchanged. Defaults to
+            'avg'.
+        frozen (bool): Train the projection (if not ``pretrained``) and ``peft`` only. Defaults
+            to True.
         peft (dict | None): LoRA with ``targets`` in the backbone, such as ``['attn.qkv']``.
             Defaults to None.
+        pretrained (str | None): File with the projection under ``visual.proj.weight`` and
+            ``visual.proj.bias``, such as one of ``tools/pretrain_fashion_clip.py``. Defaults to
+            None, a random projection that trains.
+        out_tokens (bool): Return the projected tokens, too; with ``pool`` 'cls' or 'cls_avg'.
+            Defaults to False.
     """
 
     def __init__(self, backbone: dict, in_channels: int, out_dim: int, pool: str | None = 'avg',
-                 frozen: bool = True, peft: dict | None = None) -> None:
+                 frozen: bool = True, peft: dict | None = None, pretrained: str | None = None,
+                 out_tokens: bool = False) -> None:
         super().__init__()
-        if pool not in ('avg', 'cls', None):
-            raise ValueError(f"backbone.pool must be 'avg', 'cls' or None, got {pool!r}.")
-        if '.' not in backbone['type']:
-            backbone = dict(backbone, type=f"mmpretrain.{backbone['type']}")
-        self.backbone = MODELS.build(backbone)
+        if pool not in POOLS:
+            raise ValueError(f'backbone.pool must be one of {POOLS}, got {pool!r}.')
+        if out_tokens and pool not in ('cls', 'cls_avg'):
+            raise ValueError("backbone.out_tokens needs pool='cls' or 'cls_avg', which are made of "
+                             f'tokens, got {pool!r}.')
+        self.backbone = MODELS.build(self._scoped(backbone))
         if isinstance(self.backbone, CachedFeatures):
             self.backbone.expect(pool=pool)
         self.proj = nn.Linear(in_channels, out_dim)
         self.in_channels, self.out_dim, self.pool = in_channels, out_dim, pool
+        self.pretrained, self.out_tokens = pretrained, out_tokens
+        if pretrained is not None:
+            self._read_projection(pretrained)
+            if frozen:
+                self.proj.requires_grad_(False)
+                declare_restorable(self.proj)
         self.adapt('backbone', frozen, peft)
 
-    def forward(self, x: Tensor) -> tuple[Tensor]:
-        """Encodes images (B, 3, H, W) to (f,), f of shape (B, out_dim)."""
+    def _read_projection(self, pretrained: str) -> None:
+        name = f'backbone.pretrained={pretrained!r}'
+        if not Path(pretrained).expanduser().is_file():
+            raise FileNotFoundError(f'{name} does not exist. See docs/fashion.md for how to make '
+                                    'the file.')
+        weights = read_weights(Path(pretrained).expanduser())[0]
+        for key, own in self.proj.state_dict().items():
+            found = weights.get(f'visual.proj.{key}')
+            if found is None or found.shape != own.shape:
+                raise ValueError(
+                    f'{name} does not fit: visual.proj.{key} is '
+                    f'{"missing" if found is None else tuple(found.shape)}, expected '
+                    f'{tuple(own.shape)}. Check backbone.in_channels and out_dim.')
+        self.proj.load_state_dict({key: weights[f'visual.proj.{key}'] for key in
+                                   self.proj.state_dict()})
+
+    @classmethod
+    def frozen_part(cls, cfg: Mapping[str, Any]) -> FrozenPart:
+        """The part that can be stored: the inner backbone, pooled."""
+        trains = 'peft' if cfg.get('peft') else '' if cfg.get('frozen', True) else 'frozen=False'
+        return FrozenPart(cls._scoped(cfg['backbone']), cfg.get('pool', 'avg'), cls.pooled, trains)
+
+    @staticmethod
+    def _scoped(backbone: Mapping[str, Any]) -> dict:
+        kind = backbone['type']
+        return dict(backbone, type=kind if '.' in kind else f'mmpretrain.{kind}')
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Encodes images.
+
+        Args:
+            x (Tensor): Normalised images, shape (B, 3, H, W).
+
+        Returns:
+            tuple[Tensor, ...]: (f,), or (tokens, f) with ``out_tokens``: f of shape (B, out_dim),
+            and the projected tokens, shape (B, 1 + patches, out_dim), of which the first is f
+            (with 'cls'), or whose first plus the mean of the others is f (with 'cls_avg').
+        """
         feature = self.backbone(x)
         if isinstance(feature, (tuple, list)):
             feature = feature[-1]
-        feature = self.pooled(feature, self.pool, type(self.backbone).__name__)
-        if feature.shape[1] != self.in_channels:
+        name = type(self.backbone).__name__
+        pooled = self.pooled(feature, self.pool, name)
+        if pooled.shape[1] != self.in_channels:
             raise ValueError(
-                f'backbone.in_channels={self.in_channels}, but the last feature of '
-                f'{type(self.backbone).__name__} has {feature.shape[1]} channels; set it to that.')
-        return (self.proj(feature), )
+                f'backbone.in_channels={self.in_channels}, but the pooled feature of {name} has '
+                f'{pooled.shape[1]} channels; set it to that.')
+        if not self.out_tokens:
+            return (self.proj(pooled), )
+        if feature.ndim != 3:
+            raise ValueError(f'backbone.out_tokens needs the tokens of {name}, got a feature of '
+                             f'shape {tuple(feature.shape)}: stored features have no tokens.')
+        return self._project_tokens(feature), self.proj(pooled)
+
+    def _project_tokens(self, tokens: Tensor) -> Tensor:
+        """(B, 1 + patches, C) → (B, 1 + patches, out_dim), each kind by its part of the matrix."""
+        if self.pool == 'cls':
+            return self.proj(tokens)
+        first, others = self.proj.weight.split(tokens.shape[2], dim=1)
+        return torch.cat([F.linear(tokens[:, :1], first, self.proj.bias),
+                          F.linear(tokens[:, 1:], others)], dim=1)
 
     @staticmethod
     def pooled(feature: Tensor, pool: str | None, name: str) -> Tensor:
-        """(B, C, H, W), (B, L, C) or (B, C) → (B, C); ``name`` is for messages."""
+        """(B, C, H, W), (B, L, C) or (B, C) → (B, C) or (B, 2 C); ``name`` is for messages."""
         if feature.ndim == 2:
             return feature
         if pool == 'avg':
             return feature.mean(dim=(2, 3)) if feature.ndim == 4 else feature.mean(dim=1)
         if pool == 'cls' and feature.ndim == 3:
             return feature[:, 0]
+        if pool == 'cls_avg' and feature.ndim == 3:
+            return torch.cat([feature[:, 0], feature[:, 1:].mean(dim=1)], dim=1)
         raise ValueError(
             f"backbone.pool={pool!r} does not fit a feature of shape {tuple(feature.shape)} of "
-            f"{name}; set pool='avg' or let the backbone return one vector an image.")
+            f"{name}; set pool='avg' or let the backbone return one vector per image.")

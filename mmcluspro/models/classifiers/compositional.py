@@ -1,13 +1,20 @@
 """The classifier: backbone → neck → head, with a label space."""
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 
 from mmpretrain.models import ImageClassifier
+from mmpretrain.structures import DataSample
+from torch import Tensor
 
+from mmcluspro.features import CachedFeatures
 from mmcluspro.registry import MODELS
 
-from ..backbones import CachedFeatures
+from ..candidates import Candidates
+from ..clip_weights import shared_reading
 from ..state import compact_state_hooks
+from ..structures import Features, as_features
 
 
 @MODELS.register_module()
@@ -20,9 +27,10 @@ class CompositionalClassifier(ImageClassifier):
     Args:
         space (dict): The label space, given as the dataset it comes from, for
             example ``dict(type='mmcluspro.UTZappos', data_root='data/ut-zap50k')``.
-        backbone (dict): Returns a tuple that ends with f, shape (B, D).
+        backbone (dict): Returns :class:`~mmcluspro.models.Features`, or a tuple
+            that ends with f, shape (B, D).
         head (dict): Losses and scores; gets the space.
-        neck (dict, optional): Turns the features into (f_a, f_o, f_c), Eq. 1.
+        neck (dict, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
             Defaults to None, for heads with the composition path only.
         full_state (bool): Save frozen weights too. Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
@@ -31,14 +39,51 @@ class CompositionalClassifier(ImageClassifier):
 
     def __init__(self, space: dict, backbone: dict, head: dict, neck: dict | None = None,
                  full_state: bool = False, **kwargs: Any) -> None:
-        super().__init__(backbone, neck, dict(head, space=space), **kwargs)
+        with shared_reading():
+            super().__init__(backbone, neck, dict(head, space=space), **kwargs)
         compact_state_hooks(self, full_state)
         preprocessor = kwargs.get('data_preprocessor') or {}
         for part in self.backbone.modules():
             if isinstance(part, CachedFeatures) and isinstance(preprocessor, Mapping):
                 part.expect(preprocessor=preprocessor)
+        self.worlds: dict[str, Candidates] = {}
 
     @property
     def space(self) -> Any:
         """The label space of training."""
         return self.head.space
+
+    def answer_from(self, worlds: Mapping[str, Candidates]) -> None:
+        """Says what :meth:`predict` scores, until the next call; ``head.score`` needs none of it.
+
+        Args:
+            worlds (Mapping[str, Candidates]): By name; samples get a field ``<name>_score`` each.
+                An empty one stands for the pairs of all phases, as 'closed'.
+        """
+        own = self.space.attributes, self.space.objects
+        for name, candidates in worlds.items():
+            if (candidates.attributes, candidates.objects) != own:
+                raise ValueError(
+                    f'The {name} world has {len(candidates.attributes)} attributes and '
+                    f'{len(candidates.objects)} objects that are not those of the model '
+                    f'({len(own[0])} and {len(own[1])}). model.space and the datasets of the '
+                    'config must name the same data.')
+        self.worlds = {name: candidates.to(self.head.device)
+                       for name, candidates in worlds.items()}
+
+    def extract_feat(self, inputs: Tensor, stage: str = 'neck') -> Features:
+        """Features of images.
+
+        Args:
+            inputs (Tensor): Normalised images, shape (B, 3, H, W).
+            stage (str): 'neck', or 'backbone' for what it returned. Defaults to 'neck'.
+        """
+        outputs = self.backbone(inputs)
+        if stage == 'neck' and self.with_neck:
+            outputs = self.neck(outputs)
+        return as_features(outputs)
+
+    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None,
+                **kwargs: Any) -> list[DataSample]:
+        """Scores of images over the worlds of :meth:`answer_from`, in their samples."""
+        return self.head.predict(self.extract_feat(inputs), data_samples, self.worlds)

@@ -4,18 +4,19 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from mmengine.dist import all_gather, get_rank, get_world_size
-from mmpretrain.structures import DataSample
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
 
-from ..clustering import PrototypeBank
+from ..clustering import PrototypeBank, assign_together, update_together
+from ..gather import RowGatherer
 from ..state import declare_training_only
+from ..structures import TrainStep
 from .three_path_head import ThreePathHead
 
 BRANCHES = ('attr', 'obj')
+MOST_CALLS = 8  # of the loss between two updates; older features are dropped
 
 
 @dataclass
@@ -23,31 +24,13 @@ class Observation:
     """What an iteration leaves for the update of a bank: N images of all ranks.
 
     Args:
-        features (Tensor): Unit norm, shape (N, D).
+        features (Tensor): Unit norm, NaN where a rank had fewer images, shape (N, D).
         labels (Tensor): Primitive of each, shape (N,).
-        rows (Tensor): Assigned prototype of each, shape (N,).
+        rows (Tensor): Assigned prototype of each, -1 for none, shape (N,).
     """
     features: Tensor
     labels: Tensor
     rows: Tensor
-
-
-def gather(tensor: Tensor) -> Tensor:
-    """Rows of all ranks, in the order of the ranks, without gradient."""
-    return torch.cat(all_gather(tensor.detach().contiguous()))
-
-
-def gather_with_gradient(tensor: Tensor) -> Tensor:
-    """Rows of all ranks; the gradient goes back to the rank a row came from.
-
-    Its backward sums what all ranks ask for. Where every rank computes the
-    same loss from the gathered rows, that is the world size times too much,
-    which is what DDP's average takes away again.
-    """
-    if get_world_size() == 1:
-        return tensor
-    from torch.distributed.nn.functional import all_gather as differentiable_all_gather
-    return torch.cat(differentiable_all_gather(tensor.contiguous()))
 
 
 @MODELS.register_module()
@@ -57,7 +40,11 @@ class ClusProHead(ThreePathHead):
     In training each feature is assigned to a prototype of its own primitive,
     with the features of all ranks; both losses look at the assignments; and
     :class:`~mmcluspro.engine.hooks.PrototypeHook` moves the prototypes after
-    the iteration. Prediction does not know of prototypes.
+    the iteration. Prediction does not use prototypes.
+
+    Attributes:
+        scores_with_prototypes (bool): Set it in a subclass whose ``score`` uses the prototypes:
+            published files then keep them. Defaults to False.
 
     Args:
         *args: As in :class:`ThreePathHead`.
@@ -73,6 +60,8 @@ class ClusProHead(ThreePathHead):
             Defaults to ``dict(type='mmcluspro.HSICLoss')``.
         **kwargs: As in :class:`ThreePathHead`.
     """
+
+    scores_with_prototypes = False
 
     def __init__(self,
                  *args: Any,
@@ -93,66 +82,82 @@ class ClusProHead(ThreePathHead):
                 num_classes=sizes[branch], dim=in_channels))
             for branch in BRANCHES if branch in branches
         })
-        declare_training_only(self.banks)
+        if not self.scores_with_prototypes:
+            declare_training_only(self.banks)
         self.loss_pcl = MODELS.build(loss_pcl) if loss_pcl else None
         self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
         self.observed: dict[str, Observation] = {}
+        self.gatherer = RowGatherer()
 
     def bank(self, branch: str) -> PrototypeBank:
         """Returns the prototypes of a branch."""
         return cast(PrototypeBank, self.banks[branch])
 
-    def loss(self, feats: tuple[Tensor, ...], data_samples: list[DataSample],
-             **kwargs: Any) -> dict[str, Tensor]:
-        """The objective of Eq. 12, term by term.
+    @property
+    def clustered(self) -> dict[str, PrototypeBank]:
+        """The banks by branch."""
+        return {branch: self.bank(branch) for branch in self.banks}
 
-        Args:
-            feats (tuple): Ends with f_a, f_o and f_c, each of shape (B, D).
-            data_samples (list[DataSample]): With the three labels.
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
+        """The objective of Eq. 12, term by term.
 
         Returns:
             dict[str, Tensor]: The three-path losses, ``pcl_loss`` and
             ``pdl_loss``, each with its weight.
         """
-        losses = super().loss(feats, data_samples)
+        losses = super().terms(step)
         if not self.banks:
             return losses
-        features = [F.normalize(f.float(), dim=1) for f in feats[-3:-1]]
-        self._observe(features, self.labels(data_samples))
+        attribute, object_ = step.features.attribute, step.features.object
+        if attribute is None or object_ is None:
+            raise ValueError(f'{type(self).__name__} clusters attribute and object features: set '
+                             'model.neck, for example mmcluspro.PrimitiveAdapter.')
+        features = [F.normalize(f.float(), dim=1) for f in (attribute, object_)]
+        # HSIC does not decompose over images, so it sees those of all ranks, as clustering does.
+        everyone = list(self.gatherer(torch.stack(features)))
+        rows = self._observe(everyone, step.labels)
         tables = [self.bank(branch).prototypes if branch in self.banks else None
                   for branch in BRANCHES]
         if self.loss_pcl is not None:
-            losses['pcl_loss'] = self.loss_pcl(features, self._rows(local=True), tables)
+            local = [None if row is None else self.gatherer.local(row, len(attribute))
+                     for row in rows]
+            losses['pcl_loss'] = self.loss_pcl(features, local, tables)
         if self.loss_pdl is not None:
-            # HSIC is no mean over images: it needs those of all ranks at once.
-            losses['pdl_loss'] = self.loss_pdl(
-                [gather_with_gradient(f) for f in features], self._rows(local=False), tables)
+            losses['pdl_loss'] = self.loss_pdl(everyone, rows, tables)
         return losses
 
     @torch.no_grad()
-    def _observe(self, features: list[Tensor], labels: dict[str, Tensor]) -> None:
-        """Assigns the features of all ranks, so that every rank finds the same rows."""
-        for branch, local in zip(BRANCHES, features):
-            if branch in self.banks:
-                every, every_label = gather(local), gather(labels[branch])
-                rows = self.bank(branch).assign(every, every_label)
-                self.observed[branch] = Observation(every, every_label, rows)
+    def _observe(self, features: list[Tensor], labels: dict[str, Tensor]) -> list[Tensor | None]:
+        """Assigns the features of all ranks, so that every rank finds the same rows.
 
-    def _rows(self, local: bool) -> list[Tensor | None]:
-        """Assigned rows of both branches, of this rank's images or of all."""
-        rows = [self.observed[branch].rows if branch in self.observed else None
-                for branch in BRANCHES]
-        if not local:
-            return rows
-        return [None if row is None else row.chunk(get_world_size())[get_rank()] for row in rows]
+        Returns:
+            list: Rows of both branches, of the images of all ranks; None without a bank.
+        """
+        chosen = [(branch, feature.detach(), label) for branch, feature, label in zip(
+            BRANCHES, features, self.gatherer(
+                torch.stack([labels[branch] for branch in BRANCHES]), fill=0))
+            if branch in self.banks]
+        branches, seen, owners = zip(*chosen)
+        rows = assign_together([self.bank(branch) for branch in branches], seen, owners)
+        for branch, *each in zip(branches, seen, owners, rows):
+            self._remember(branch, Observation(*each))
+        found = dict(zip(branches, rows))
+        return [found.get(branch) for branch in BRANCHES]
+
+    def _remember(self, branch: str, new: Observation) -> None:
+        """Keeps an observation for the update; two losses in one step, as with two views, add."""
+        old = self.observed.get(branch)
+        if old is not None:
+            most = MOST_CALLS * len(new.labels)  # where nobody updates, memory must not grow
+            new = Observation(*(torch.cat([getattr(old, name), getattr(new, name)])[-most:]
+                                for name in ('features', 'labels', 'rows')))
+        self.observed[branch] = new
 
     def update_prototypes(self) -> None:
-        """Moves the prototypes to the features of the last iteration (Eq. 9)."""
-        for branch, seen in self.observed.items():
-            self.bank(branch).update(seen.features, seen.labels, seen.rows)
+        """Moves the prototypes to all features since the last update (Eq. 9)."""
+        seen = self.observed.values()
+        if seen:
+            update_together([self.bank(branch) for branch in self.observed],
+                            [each.features for each in seen], [each.labels for each in seen],
+                            [each.rows for each in seen])
         self.observed = {}
-
-    def health(self) -> dict[str, float]:
-        """State of the clusters for the log, for example ``attr_used``."""
-        return {f'{branch}_{name}': value for branch in self.banks
-                for name, value in self.bank(branch).health().items()}

@@ -1,80 +1,71 @@
 """The three-path head: attribute, object and composition (Eq. 2-6 and 13)."""
+from __future__ import annotations
+
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from mmengine.model import BaseModule
-from mmpretrain.structures import DataSample
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmcluspro.datasets import CompositionSpace, build_space
 from mmcluspro.registry import MODELS
+
+from ..candidates import Candidates
+from ..structures import PATHS, Features, Logits, Scores, Texts, TrainStep, as_features
+from .base_head import LABELS, CompositionHead
+from .portable import Portable, three_path_scores
 
 FUSIONS = ('probability', 'logits', 'composition')
 
 
-def fuse(logits: tuple[Tensor | None, Tensor | None, Tensor], pairs: Tensor,
-         fusion: str = 'probability') -> Tensor:
+def fuse(logits: Logits, candidates: Candidates, fusion: str = 'probability') -> Scores:
     """Scores of pairs from the logits of the three paths (Eq. 13).
 
-    ``p(c) + p(a) p(o)``; with ``fusion='logits'`` the composition logits take
-    the place of ``p(c)``, as in the released code, and with ``'composition'``
-    only ``p(c)`` counts.
+    ``p(c) + p(a) p(o)``; with ``fusion='logits'`` the composition logits take the place of
+    ``p(c)``, as in the released code, and with ``'composition'`` only ``p(c)`` counts.
 
     Args:
-        logits (tuple): Attribute (B, A), object (B, O) and composition
-            (B, P) logits; the first two may be None for ``'composition'``.
-        pairs (Tensor): Attribute and object of each pair, shape (P, 2).
+        logits (Logits): Attribute (B, A), object (B, O) and composition (B, P) logits; the first
+            two may be None for ``'composition'``.
+        candidates (Candidates): P pairs of A attributes and O objects.
         fusion (str): One of 'probability', 'logits', 'composition'.
 
     Returns:
-        Tensor: Scores, shape (B, P).
+        Scores: Of pairs (B, P), attributes (B, A) and objects (B, O).
     """
     attributes, objects, compositions = logits
     scores = compositions if fusion == 'logits' else compositions.softmax(dim=1)
     if fusion == 'composition' or attributes is None or objects is None:
-        return scores
+        return Scores(scores)
     p_attribute, p_object = attributes.softmax(dim=1), objects.softmax(dim=1)
-    if len(pairs) == p_attribute.shape[1] * p_object.shape[1]:
-        # All pairs, in order: the outer product needs no gather.
-        return torch.baddbmm(
+    if candidates.all_pairs:  # the outer product needs no gather
+        scores = torch.baddbmm(
             scores.view(len(scores), p_attribute.shape[1], -1),
             p_attribute[:, :, None], p_object[:, None, :]).view_as(scores)
-    return scores.addcmul(
-        p_attribute.index_select(1, pairs[:, 0]), p_object.index_select(1, pairs[:, 1]))
-
-
-def _cosine(features: Tensor, texts: Tensor) -> Tensor:
-    return F.normalize(features.float(), dim=1) @ texts.float().T
+    else:
+        scores = scores.addcmul(p_attribute.index_select(1, candidates.pairs[:, 0]),
+                                p_object.index_select(1, candidates.pairs[:, 1]))
+    return Scores(scores, p_attribute, p_object)
 
 
 @MODELS.register_module()
-class ThreePathHead(BaseModule):
+class ThreePathHead(CompositionHead):
     """Classifies by cosine to the text features of three prompts.
 
     Args:
-        space (CompositionSpace | dict): Label space, or what
-            :func:`~mmcluspro.datasets.build_space` takes. The classifier
-            fills it in from its own ``space``.
-        text (dict): Config of the text side, for example
-            ``dict(type='mmcluspro.CLIPText', arch='ViT-L-14')``. Its
-            ``attributes`` and ``objects`` are filled in from the space.
+        *args: ``space`` and ``text`` of :class:`CompositionHead`.
         loss_weights (dict): λ of Eq. 6 for 'attr', 'obj' and 'pair'. A path
             of weight zero is not computed in training. Defaults to 1 each.
         fusion (str): How scores are made from the paths (:func:`fuse`).
             Defaults to 'probability'.
-        init_cfg (dict, optional): As in mmengine. Defaults to None.
+        **kwargs: As in :class:`CompositionHead`.
     """
 
-    def __init__(self,
-                 space: CompositionSpace | dict,
-                 text: dict,
-                 loss_weights: dict | None = None,
-                 fusion: str = 'probability',
-                 init_cfg: dict | None = None) -> None:
-        super().__init__(init_cfg)
-        weights = dict(attr=1.0, obj=1.0, pair=1.0)
+    def __init__(self, *args: Any, loss_weights: dict | None = None,
+                 fusion: str = 'probability', **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        weights = dict.fromkeys(LABELS, 1.0)
         unknown = set(loss_weights or {}) - set(weights)
         if unknown:
             raise ValueError(
@@ -83,132 +74,87 @@ class ThreePathHead(BaseModule):
             raise ValueError(f'head.fusion must be one of {FUSIONS}, got {fusion!r}.')
         self.loss_weights = {**weights, **(loss_weights or {})}
         self.fusion = fusion
-        self.space = build_space(space, 'train')
-        self.text = MODELS.build(
-            dict(text, attributes=self.space.attributes, objects=self.space.objects))
-        self.register_buffer('train_pairs', self.space.train_pairs.clone(), persistent=False)
-        self.set_worlds({'closed': build_space(space, 'all')})
 
-    def set_worlds(self, worlds: dict[str, CompositionSpace]) -> None:
-        """Says which pair sets :meth:`predict` scores.
+    @property
+    def link(self) -> str:  # type: ignore[override]
+        """Maps pair scores to log scores: 'identity' for ``fusion='logits'``, else 'log'."""
+        return 'identity' if self.fusion == 'logits' else 'log'
+
+    def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
+        """Eq. 13 over candidates.
 
         Args:
-            worlds (dict): Space by name; the samples get a field
-                ``<name>_score`` each.
+            feats (Features): Of B images.
+            candidates (Candidates): What can be answered.
         """
-        for name, space in worlds.items():
-            if (space.attributes, space.objects) != (self.space.attributes, self.space.objects):
-                raise ValueError(
-                    f'The {name} world has {len(space.attributes)} attributes and '
-                    f'{len(space.objects)} objects that are not those of the model '
-                    f'({len(self.space.attributes)} and {len(self.space.objects)}). model.space '
-                    'and the datasets of the config must name the same data.')
-        self.worlds = dict(worlds)
-        self._pairs: dict[str, Tensor] = {name: space.pairs for name, space in worlds.items()}
+        candidates = candidates.to(self.device)
+        logits = self.logits(feats, candidates, self.fusion != 'composition')
+        return fuse(logits, candidates, self.fusion)
 
-    def world_pairs(self, world: str) -> Tensor:
-        """Returns the pairs of a world on the device of the model, (P, 2)."""
-        device = self.train_pairs.device
-        if self._pairs[world].device != device:
-            self._pairs[world] = self._pairs[world].to(device)
-        return self._pairs[world]
+    def logits(self, feats: Features | Sequence[Tensor], candidates: Candidates,
+               primitives: bool = True) -> Logits:
+        """Logits over candidates, of the composition path alone without ``primitives``."""
+        texts = self.texts(candidates, primitives)
+        return self.compare(as_features(feats), texts, candidates)
 
-    def logits(self, feats: tuple[Tensor, ...], pairs: Tensor,
-               primitives: bool = True) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """Cosines over temperature of the three paths.
+    def compare(self, features: Features, texts: Texts, candidates: Candidates) -> Logits:
+        """Cosines over temperature, in training and in testing.
 
         Args:
-            feats (tuple): Ends with f_a, f_o and f_c, each of shape (B, D);
-                without the primitives f_c is enough.
-            pairs (Tensor): Pairs to score, shape (P, 2).
-            primitives (bool): Whether the attribute and object paths are
-                wanted. Defaults to True.
+            features (Features): Of B images.
+            texts (Texts): Unit-norm texts of the paths that are wanted.
+            candidates (Candidates): Which pairs, attributes and objects the texts stand for.
 
         Returns:
-            tuple: Logits of shapes (B, A), (B, O) and (B, P); None for paths
-            that were not wanted.
+            Logits: Of the paths that are wanted.
         """
-        # One call for three paths, so that they share what dropout leaves of the vocabulary.
-        texts = self.text(pairs) if primitives else (self.text.encode_pairs(pairs), )
-        logits = self.compare(feats, texts)
-        return (logits[0], logits[1], logits[2]) if primitives else (None, None, logits[0])
-
-    def compare(self, feats: tuple[Tensor, ...], texts: Sequence[Tensor]) -> list[Tensor]:
-        """Cosines over temperature.
-
-        Args:
-            feats (tuple): Ends with a feature for each path, shape (B, D).
-            texts (Sequence[Tensor]): Unit-norm texts of each path, shape (T, D).
-
-        Returns:
-            list[Tensor]: Logits of each path, shape (B, T).
-        """
+        pairs = self.matched(features, texts)
         # Sixteen bits are too few for a softmax over cosines times 100.
-        with torch.autocast(feats[-1].device.type, enabled=False):
+        with torch.autocast(features.composition.device.type, enabled=False):
             scale = self.text.logit_scale.exp()
-            return [scale * _cosine(f, t) for f, t in zip(feats[-len(texts):], texts)]
+            return Logits._make(
+                None if pair is None
+                else scale * (F.normalize(pair[0].float(), dim=1) @ pair[1].float().T)
+                for pair in pairs)
 
-    def forward(self, feats: tuple[Tensor, ...]) -> Tensor:
-        """Scores over the first world's pairs, shape (B, P)."""
-        return self.scores(feats, next(iter(self.worlds)))
+    def matched(self, features: Features, texts: Texts) -> list[tuple[Tensor, Tensor] | None]:
+        """Features and texts of each path, None for a path that is not wanted."""
+        found: list[tuple[Tensor, Tensor] | None] = []
+        for path, text in zip(PATHS, texts):
+            feature = features.paths.get(path)
+            if text is not None and feature is None:
+                raise ValueError(
+                    f'head.fusion={self.fusion!r} and head.loss_weights ask for the attribute, '
+                    'object and composition paths, but there is 1 feature per image: set '
+                    "model.neck, for example mmcluspro.PrimitiveAdapter, or head.fusion="
+                    "'composition' and head.loss_weights=dict(attr=0, obj=0) for the composition "
+                    'path alone.')
+            found.append(None if text is None or feature is None else (feature, text))
+        return found
 
-    def scores(self, feats: tuple[Tensor, ...], world: str) -> Tensor:
-        """Scores over the pairs of a world (Eq. 13), shape (B, P)."""
-        pairs = self.world_pairs(world)
-        return fuse(
-            self.logits(feats, pairs, self.fusion != 'composition'), pairs, self.fusion)
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Texts and logits over the seen pairs."""
+        candidates = self.train_candidates
+        texts = self.texts(candidates, bool(self.loss_weights['attr'] or self.loss_weights['obj']))
+        return TrainStep(features, texts, self.compare(features, texts, candidates), labels,
+                         candidates)
 
-    def loss(self, feats: tuple[Tensor, ...], data_samples: list[DataSample],
-             **kwargs: Any) -> dict[str, Tensor]:
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
         """Cross-entropy of the three paths over the seen pairs (Eq. 3-6).
-
-        Args:
-            feats (tuple): f_a, f_o and f_c, each of shape (B, D).
-            data_samples (list[DataSample]): With ``attr_label``,
-                ``obj_label`` and ``pair_label``.
 
         Returns:
             dict[str, Tensor]: ``attr_loss``, ``obj_loss`` and ``pair_loss``.
         """
-        weights = self.loss_weights
-        labels = self.labels(data_samples)
-        logits = self.logits(
-            feats, self.train_pairs, bool(weights['attr'] or weights['obj']))
         return {
-            f'{name}_loss': weights[name] * F.cross_entropy(logit, labels[name])
-            for name, logit in zip(('attr', 'obj', 'pair'), logits)
-            if weights[name] and logit is not None
+            f'{name}_loss': self.loss_weights[name] * F.cross_entropy(logit, step.labels[name])
+            for name, logit in zip(LABELS, step.logits)
+            if self.loss_weights[name] and logit is not None
         }
 
-    def labels(self, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Labels of a batch by path, each of shape (B,)."""
-        device = self.train_pairs.device
-        return {
-            name: torch.tensor([int(sample.get(f'{name}_label')) for sample in data_samples],
-                               device=device)
-            for name in ('attr', 'obj', 'pair')
-        }
-
-    def predict(self, feats: tuple[Tensor, ...],
-                data_samples: list[DataSample | None] | None = None) -> list[DataSample]:
-        """Adds ``<world>_score`` to the samples, for each world.
-
-        Args:
-            feats (tuple): f_a, f_o and f_c, each of shape (B, D).
-            data_samples (list[DataSample], optional): Samples to fill.
-                Defaults to None, for new ones.
-
-        Returns:
-            list[DataSample]: Samples; the first world's scores are also in
-            ``pred_score``, and its best pair in ``pred_label``.
-        """
-        samples = [sample if sample is not None else DataSample()
-                   for sample in data_samples or [None] * len(feats[-1])]
-        for world in self.worlds:
-            scores = self.scores(feats, world)
-            best = scores.argmax(dim=1, keepdim=True)
-            for sample, row, label in zip(samples, scores, best):
-                sample.set_field(row, f'{world}_score')
-                if world == next(iter(self.worlds)):
-                    sample.set_pred_score(row).set_pred_label(label)
-        return samples
+    def portable(self) -> Portable:
+        """Cosines and Eq. 13 in numpy; a subclass with other scores overrides it, too."""
+        scale = float(self.text.logit_scale.exp())
+        return Portable(
+            PATHS[-1:] if self.fusion == 'composition' else PATHS,
+            dict(fusion=self.fusion, scale=scale),
+            partial(three_path_scores, fusion=self.fusion, scale=scale))

@@ -1,5 +1,4 @@
 """Troika: the three-path head with text features that depend on the image."""
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +8,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mmcluspro.registry import MODELS
 
+from ..candidates import Candidates
+from ..structures import Features, Logits, Texts
+from .base_head import CompositionHead
+from .portable import Portable
 from .three_path_head import ThreePathHead
 from .traction import Memory
 
@@ -47,24 +50,26 @@ class TroikaHead(ThreePathHead):
         self.chunk_size = chunk_size
         self.with_cp = with_cp
 
-    def compare(self, feats: tuple[Tensor, ...], texts: Sequence[Tensor]) -> list[Tensor]:
+    def compare(self, features: Features, texts: Texts, candidates: Candidates) -> Logits:
         """Cosines over temperature, each image with its own texts.
 
         Args:
-            feats (tuple): Begins with the projected tokens of the images, shape (B, L, D), and
-                ends with a feature for each path, shape (B, D).
-            texts (Sequence[Tensor]): Unit-norm texts of each path, shape (T, D).
-
-        Returns:
-            list[Tensor]: Logits of each path, shape (B, T).
+            features (Features): With the projected tokens of the images, shape (B, L, D).
+            texts (Texts): Unit-norm texts of the paths that are wanted.
+            candidates (Candidates): Not used.
         """
-        if feats[0].ndim != 3:
+        if features.tokens is None:
             raise ValueError(
-                'TroikaHead needs the tokens of the image tower before the features, got shapes '
-                f'{[tuple(f.shape) for f in feats]}; set backbone.out_tokens=True, with a neck '
-                'that hands the tokens on, such as mmcluspro.PrimitiveAdapter.')
-        memory = self.traction.remember(feats[0])
-        return [self._stream(f, t, memory) for f, t in zip(feats[-len(texts):], texts)]
+                'TroikaHead needs the tokens of the image tower: set backbone.out_tokens=True, '
+                'with a neck that hands the tokens on, such as mmcluspro.PrimitiveAdapter.')
+        pairs = self.matched(features, texts)
+        memory = self.traction.remember(features.tokens)
+        return Logits._make(
+            None if pair is None else self._stream(*pair, memory) for pair in pairs)
+
+    def portable(self) -> Portable:
+        """Not possible: a table of texts cannot hold the texts of every image."""
+        return CompositionHead.portable(self)
 
     def _stream(self, features: Tensor, texts: Tensor, memory: Memory) -> Tensor:
         """Logits (B, T), a few texts at a time."""

@@ -6,7 +6,8 @@ With RBF kernels K of x and L of y, n samples and H = I - 11^T/n, the estimators
     unbiased  (tr(K~ L~) + 1'K~1 1'L~1 / ((n-1)(n-2)) - 2/(n-2) 1'K~L~1) / (n (n-3))     [2]_
 
 with K~, L~ the kernels with zero diagonals; ``normalized`` divides by
-sqrt(HSIC(x, x) HSIC(y, y)).
+sqrt(HSIC(x, x) HSIC(y, y)). Samples that are left out are masked, not removed: shapes stay static
+and the host never waits for the device. Several pairs (x, y) are computed together.
 
 .. [1] Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, 2005.
 .. [2] Song et al., Feature selection via dependence maximization, 2012.
@@ -24,47 +25,131 @@ SMALLEST = dict(biased=2, unbiased=4)
 SMALLEST_VARIANCE = 1e-10
 
 
-def rbf_kernel(x: Tensor, sigma: float | None = None) -> Tensor:
-    """``exp(-|x_i - x_j|^2 / (2 sigma^2))``, shape (N, N).
+def rbf_kernels(x: Tensor, sigma: float | None = None, mask: Tensor | None = None) -> Tensor:
+    """``exp(-|x_i - x_j|^2 / (2 sigma^2))`` of B sets of samples, shape (B, N, N).
 
     Args:
-        x (Tensor): Samples, shape (N, D) with N >= 2.
+        x (Tensor): Samples, shape (B, N, D) with N >= 2.
         sigma (float, optional): Width. Defaults to None, the median heuristic: sigma^2 is the
             median squared distance between different samples, as a constant. If more than
             half of the pairs coincide it is the mean, and if all do it is one.
+        mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all. The kernel
+            of the others means nothing.
     """
-    x = x - x.mean(dim=0)
-    squares = x.square().sum(dim=1)
-    distance = (squares[:, None] + squares - 2 * x @ x.T).clamp_min(0)
+    if mask is None:
+        x = x - x.mean(dim=1, keepdim=True)
+    else:
+        # Not even a NaN of a sample that does not count may enter.
+        x = x.masked_fill(~mask[:, :, None], 0.0)
+        centre = x.sum(dim=1, keepdim=True) / mask.sum(dim=1).clamp_min(1)[:, None, None]
+        x = (x - centre).masked_fill(~mask[:, :, None], 0.0)
+    squares = x.square().sum(dim=2)
+    distance = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2),
+                             alpha=-2).clamp_min(0)
     if sigma is not None:
-        return torch.exp(-distance / (2 * sigma**2))
+        return torch.exp(distance / (-2 * sigma**2))
     with torch.no_grad():
-        pairs = distance[~torch.eye(len(x), dtype=torch.bool, device=x.device)]
+        counted = _different(x, mask)
+        pairs = distance.masked_fill(~counted, torch.nan)
+        median = torch.stack([each.nanmedian() for each in pairs])
+        mean = pairs.nansum(dim=(1, 2)) / counted.sum(dim=(1, 2)).clamp_min(1)
+        samples = x.shape[1] if mask is None else mask.sum(dim=1).clamp_min(1)
         # Below this a distance is rounding of the squares it is the difference of.
-        floor = 1e-6 * squares.mean() + torch.finfo(x.dtype).tiny
-        width = torch.where(pairs.median() > floor, pairs.median(), pairs.mean())
-        width = torch.where(width > floor, width, torch.ones_like(width))
-    return torch.exp(-distance / (2 * width))
+        floor = 1e-6 * squares.sum(dim=1) / samples + torch.finfo(x.dtype).tiny
+        width = torch.where(median > floor, median, mean)
+        width = torch.where(width > floor, width, 1.0)[:, None, None]
+    return torch.exp(distance / (-2 * width))
 
 
-def _off_diagonal(k: Tensor) -> Tensor:
-    """Kernel with zero diagonal, less its mean: a constant does not change the unbiased
-    value, but cancelling it last would cost all digits of a nearly constant kernel.
+def _different(like: Tensor, mask: Tensor | None) -> Tensor:
+    """Pairs of different samples that count, shape (B, N, N) or (1, N, N)."""
+    n = like.shape[1]
+    different = ~torch.eye(n, dtype=torch.bool, device=like.device)[None]
+    return different if mask is None else different & mask[:, :, None] & mask[:, None]
+
+
+class _Kernel:
+    """A kernel (B, N, N) made ready for products with others, see :func:`_covariance`."""
+
+    def __init__(self, kernel: Tensor, counted: Tensor, n: int | Tensor,
+                 estimator: Estimator) -> None:
+        self.n, self.estimator = n, estimator
+        if estimator == 'unbiased':
+            # Zero diagonal, less its mean: a constant does not change the value, but
+            # cancelling it last would cost all digits of a nearly constant kernel.
+            kernel = kernel * counted
+            mean = kernel.sum(dim=(1, 2), keepdim=True) / _each(n * (n - 1))
+            self.kernel = (kernel - mean) * counted
+            self.rows = self.kernel.sum(dim=2)
+            self.total = self.rows.sum(dim=1)
+        else:
+            self.kernel = kernel * counted
+            rows = self.kernel.sum(dim=2, keepdim=True) / _each(n)
+            mean = rows.sum(dim=1, keepdim=True) / _each(n)
+            self.centred = (self.kernel - rows - rows.transpose(1, 2) + mean) * counted
+
+
+def _each(n: int | Tensor) -> int | Tensor:
+    """Number of samples, to divide (B, N, N) by."""
+    return n if isinstance(n, int) else n[:, None, None]
+
+
+def _covariance(k: _Kernel, m: _Kernel) -> Tensor:
+    """HSIC of B pairs, not normalised, shape (B,)."""
+    n = k.n
+    if k.estimator == 'biased':
+        return (k.centred * m.kernel).sum(dim=(1, 2)) / (n - 1)**2
+    cross = (k.kernel * m.kernel).sum(dim=(1, 2)) + k.total * m.total / ((n - 1) * (n - 2))
+    return (cross - 2 / (n - 2) * (k.rows * m.rows).sum(dim=1)) / (n * (n - 3))
+
+
+def hsic_of_pairs(x: Tensor,
+                  y: Tensor,
+                  estimator: Estimator = 'unbiased',
+                  normalized: bool = True,
+                  sigma_x: float | None = None,
+                  sigma_y: float | None = None,
+                  mask: Tensor | None = None) -> Tensor:
+    """:func:`hsic` of B pairs.
+
+    Args:
+        x (Tensor): Shape (B, N, D).
+        y (Tensor): Shape (B, N, E).
+        estimator (str): 'biased' or 'unbiased'. Defaults to 'unbiased'.
+        normalized (bool): Divide by sqrt(HSIC(x, x) HSIC(y, y)). Defaults to True.
+        sigma_x (float, optional): Width of x's kernel. Defaults to the median heuristic.
+        sigma_y (float, optional): Width of y's kernel. Defaults to the median heuristic.
+        mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all.
+
+    Returns:
+        Tensor: Shape (B,); zero, with zero gradient, for fewer samples than the estimator is
+        defined for (2 biased, 4 unbiased).
     """
-    n = len(k)
-    diagonal = torch.eye(n, dtype=torch.bool, device=k.device)
-    mean = k.masked_fill(diagonal, 0).sum() / (n * (n - 1))
-    return (k - mean).masked_fill(diagonal, 0)
-
-
-def _covariance(k: Tensor, m: Tensor, estimator: Estimator) -> Tensor:
-    n = len(k)
-    if estimator == 'biased':
-        centred = k - k.mean(dim=0) - k.mean(dim=1, keepdim=True) + k.mean()
-        return (centred * m).sum() / (n - 1)**2
-    k, m = _off_diagonal(k), _off_diagonal(m)
-    cross = (k * m).sum() + k.sum() * m.sum() / ((n - 1) * (n - 2))
-    return (cross - 2 / (n - 2) * (k.sum(dim=0) * m.sum(dim=0)).sum()) / (n * (n - 3))
+    least = SMALLEST[estimator]
+    if x.shape[1] < least:
+        return (x.sum(dim=(1, 2)) + y.sum(dim=(1, 2))) * 0.0
+    if x.shape == y.shape and sigma_x == sigma_y:
+        both = None if mask is None else torch.cat([mask, mask])
+        kernels = rbf_kernels(torch.cat([x, y]), sigma_x, both).chunk(2)
+    else:
+        kernels = (rbf_kernels(x, sigma_x, mask), rbf_kernels(y, sigma_y, mask))
+    n: int | Tensor = x.shape[1]
+    if mask is not None:
+        n = mask.sum(dim=1).clamp_min(least).to(x.dtype)
+    if estimator == 'unbiased':
+        counted = _different(x, mask).to(x.dtype)
+    elif mask is None:
+        counted = x.new_ones(1, 1, 1)
+    else:
+        counted = (mask[:, :, None] & mask[:, None]).to(x.dtype)
+    k, m = (_Kernel(kernel, counted, n, estimator) for kernel in kernels)
+    value = _covariance(k, m)
+    if normalized:
+        variances = torch.stack([_covariance(k, k), _covariance(m, m)])
+        # A constant x or y has no variance to divide by: the value is zero then, not 0/0.
+        scale = variances.clamp_min(SMALLEST_VARIANCE).rsqrt().prod(dim=0)
+        value = value * scale * (variances > SMALLEST_VARIANCE).all(dim=0)
+    return value if mask is None else value * (mask.sum(dim=1) >= least)
 
 
 def hsic(x: Tensor,
@@ -87,16 +172,7 @@ def hsic(x: Tensor,
         Tensor: Scalar; zero, with zero gradient, for fewer samples than the estimator is
         defined for (2 biased, 4 unbiased).
     """
-    if len(x) < SMALLEST[estimator]:
-        return (x.sum() + y.sum()) * 0.0
-    k, m = rbf_kernel(x, sigma_x), rbf_kernel(y, sigma_y)
-    value = _covariance(k, m, estimator)
-    if not normalized:
-        return value
-    variances = torch.stack([_covariance(k, k, estimator), _covariance(m, m, estimator)])
-    # A constant x or y has no variance to divide by: the value is zero then, not 0/0.
-    scale = variances.clamp_min(SMALLEST_VARIANCE).rsqrt().prod()
-    return value * scale * (variances > SMALLEST_VARIANCE).all()
+    return hsic_of_pairs(x[None], y[None], estimator, normalized, sigma_x, sigma_y)[0]
 
 
 @MODELS.register_module()
@@ -144,12 +220,16 @@ class HSICLoss(nn.Module):
         Returns:
             Tensor: Scalar. The prototypes get no gradient.
         """
+        pairs = [(feature.float(), row, table.detach().float()) for feature, row, table in
+                 zip(features, reversed(rows), reversed(prototypes))
+                 if row is not None and table is not None]
+        if not pairs:
+            return features[0].float().sum() * 0.0
         with torch.autocast(features[0].device.type, enabled=False):
-            loss = features[0].float().sum() * 0.0
-            for feature, row, table in zip(features, reversed(rows), reversed(prototypes)):
-                if row is not None and table is not None:
-                    known = row >= 0
-                    partner = table.detach().float()[row[known]]
-                    loss = loss + hsic(feature.float()[known], partner, self.estimator,
-                                       self.normalized, self.sigma, self.sigma)
-        return self.loss_weight * loss
+            row = torch.stack([each for _, each, _ in pairs])
+            partners = torch.stack([table.index_select(0, each) for (_, _, table), each in
+                                    zip(pairs, row.clamp_min(0))])
+            values = hsic_of_pairs(
+                torch.stack([feature for feature, _, _ in pairs]), partners, self.estimator,
+                self.normalized, self.sigma, self.sigma, row >= 0)
+            return self.loss_weight * values.sum()

@@ -1,11 +1,14 @@
 """Attribute and object adapters: f_a = h_a(f), f_o = h_o(f), f_c = f (Eq. 1)."""
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
+
+from ..structures import Features, as_features
 
 NORMS: dict[str | None, Any] = {'BN': nn.BatchNorm1d, 'LN': nn.LayerNorm, None: None}
 ACTIVATIONS = {'ReLU': nn.ReLU, 'GELU': nn.GELU}
@@ -78,18 +81,19 @@ class PrimitiveAdapter(BaseModule):
         self.attribute = PrimitiveMLP(*options)
         self.object = PrimitiveMLP(*options)
 
-    def forward(self, inputs: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def forward(self, inputs: Features | Tensor | Sequence[Tensor]) -> Features:
         """Eq. 1.
 
         Args:
-            inputs (Tensor | Sequence[Tensor]): f, or the backbone's output that ends with it,
-                shape (B, D).
+            inputs (Features | Tensor | Sequence[Tensor]): f, or the backbone's output that ends
+                with it, shape (B, D).
 
         Returns:
-            tuple[Tensor, ...]: What the backbone gave before f, as it is, then f_a, f_o and
-            f_c = f, each (B, D), not normalised.
+            Features: f_a, f_o and f_c = f, each (B, D), not normalised, with everything else
+            that the backbone gave.
         """
-        *others, f = (inputs, ) if isinstance(inputs, Tensor) else inputs
+        features = as_features(inputs)
+        f = features.composition
         if f.ndim != 2 or f.shape[1] != self.in_channels:
             raise ValueError(
                 f'neck.in_channels={self.in_channels} expects f of shape (B, {self.in_channels}), '
@@ -100,4 +104,4 @@ class PrimitiveAdapter(BaseModule):
                 "neck.norm='BN' cannot train on a batch of one image: it has no variance. Set "
                 'train_dataloader.drop_last=True or another train_dataloader.batch_size, so that '
                 "the last batch has more, or neck.norm='LN'.")
-        return *others, self.attribute(f), self.object(f), f
+        return replace(features, attribute=self.attribute(f), object=self.object(f))

@@ -38,7 +38,8 @@ class LowRank(Injected):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) → (..., out)."""
-        return F.linear(F.linear(self.drop(x), self.a), self.b) * self.scale
+        # Scaled in the middle, where there are few channels.
+        return F.linear(F.linear(self.drop(x), self.a) * self.scale, self.b)
 
     def delta(self) -> Tensor:
         """The update as a matrix, float32, shape (out, in)."""

@@ -10,12 +10,15 @@ from mmcluspro.registry import MODELS
 
 from ..clip_loader import get_tokenizer, load_clip
 from ..state import declare_restorable
+from ..structures import TextTokens
 from .clip_tower import TextTower
 from .feature_cache import PairMemo
 from .prompt import PromptParts
-from .prompt_encoder import PromptEncoder, TreeEncoder, WholeEncoder, encode_prompts
+from .prompt_encoder import PromptEncoder, TokenEncoder, TreeEncoder, WholeEncoder, encode_prompts
 from .prompt_plan import PromptPlan, plan_names, plan_pairs
-from .text_encoder import TextEncoder
+from .text_encoder import TextEncoder, check_pairs
+
+PLAIN_CONTEXT = 'a photo of'
 
 
 @MODELS.register_module()
@@ -83,6 +86,42 @@ class CLIPText(TextEncoder):
         leaves = parts.attributes if path == 'attribute' else parts.objects
         return encode_prompts(encoder, self._plan(path, pairs), parts.contexts[path], nodes,
                               leaves, self.chunk_size, self.with_cp)
+
+    def encode_tokens(self, pairs: Tensor) -> TextTokens:
+        """States of all tokens of the prompts of pairs (P, 2), kept where nothing learns."""
+        check_pairs(pairs)
+
+        def compute() -> Tensor:
+            parts = self.parts()
+            return encode_prompts(
+                TokenEncoder(self.tower), self._plan('composition', pairs),
+                parts.contexts['composition'], parts.attributes, parts.objects, self.chunk_size,
+                self.with_cp)
+
+        if self._is_constant():
+            self.cache.validate(self)
+            states = self.cache.get_tokens(pairs, self.for_cache(compute))
+        else:
+            states = compute()
+        lengths = [torch.tensor(table.lengths, device=states.device)
+                   for table in (self.prompt.attributes, self.prompt.objects)]
+        used = (len(self.tower.frame.start) + len(next(iter(self.prompt.contexts.values()))) + 1
+                + lengths[0][pairs[:, 0]] + lengths[1][pairs[:, 1]])
+        place = torch.arange(states.shape[1], device=states.device)
+        return TextTokens(states, place < used[:, None])
+
+    def project(self, states: Tensor) -> Tensor:
+        """Token states (…, width) to the joint space, (…, out_dim), not normalised."""
+        return self.tower.to_joint(states)
+
+    @torch.no_grad()
+    def pretrained(self, names: Sequence[str]) -> Tensor:
+        """Features of ``a photo of <name>`` with the tokens of each readable name, (n, out_dim)."""
+        runs = self.tower.embed([self.readable(name) for name in names])
+        plan = plan_names([len(run) for run in runs], self.logit_scale.device)
+        encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
+        return encode_prompts(encoder, plan, self.tower.embed([PLAIN_CONTEXT])[0], None,
+                              torch.cat(runs), self.chunk_size)
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Adds names that were not trained, behind those there are.

@@ -97,9 +97,27 @@ class TextTower(nn.Module):
             handle.remove()
         return features[0] if isinstance(features, tuple) else features
 
+    def run_tokens(self, ids: Tensor, vectors: Tensor) -> Tensor:
+        """As :meth:`run`, but all states after the last norm, shape (N, context_length, width)."""
+        if getattr(self.text, 'cls_emb', None) is not None or not hasattr(self.text, 'ln_final'):
+            raise ValueError(
+                f'The text tower {type(self.text).__name__} does not tell the states of its '
+                'tokens; use an arch with a CLIP text tower, such as ViT-B-32 or ViT-L-14.')
+        found: list[Tensor] = []
+        handle = self.text.ln_final.register_forward_hook(
+            lambda _, __, output: found.append(output))
+        try:
+            self.run(ids, vectors)
+        finally:
+            handle.remove()
+        return found[0]
+
     def project(self, states: Tensor) -> Tensor:
         """Last norm and projection of pooled states, (N, width) -> (N, out_dim)."""
-        states = self.text.ln_final(states)
+        return self.to_joint(self.text.ln_final(states))
+
+    def to_joint(self, states: Tensor) -> Tensor:
+        """Projection of states after the last norm, (…, width) -> (…, out_dim)."""
         projection = self.text.text_projection
         if projection is None:
             return states

@@ -66,6 +66,7 @@ class FeatureCache:
         self.size = size
         self.names: dict[str, Tensor] = {}
         self.pairs: PairMemo[Tensor] = PairMemo(size)
+        self.tokens: PairMemo[Tensor] = PairMemo(1)  # as large as the tower is long
         self.state: list[Any] = []
 
     def validate(self, module: nn.Module) -> None:
@@ -75,7 +76,8 @@ class FeatureCache:
         which no counter sees. The frozen rest is compared by identity and version.
         """
         tensors = [*module.parameters(), *module.buffers()]
-        features = [*self.names.values(), *(entry.value for entry in self.pairs.entries)]
+        features = [*self.names.values(), *(
+            entry.value for memo in (self.pairs, self.tokens) for entry in memo.entries)]
         if (len(tensors) != len(self.state) or not all(map(_unchanged, tensors, self.state))
                 or any(feature._version for feature in features)):  # a caller wrote into them
             self.clear()
@@ -92,9 +94,14 @@ class FeatureCache:
         """Features of a pair set."""
         return self.pairs.get(pairs, compute)
 
+    def get_tokens(self, pairs: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        """States of the tokens of a pair set."""
+        return self.tokens.get(pairs, compute)
+
     def clear(self) -> None:
         self.names = {}
         self.pairs.clear()
+        self.tokens.clear()
         self.state = []
 
     def __reduce__(self) -> tuple:

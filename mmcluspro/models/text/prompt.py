@@ -1,7 +1,9 @@
 """Soft prompts (Eq. 2): contexts and vocabulary that can learn inside a frozen text tower."""
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
@@ -80,11 +82,15 @@ class SoftPrompt(nn.Module):
     def extend(self, attributes: Sequence[str], objects: Sequence[str], embed: Embed) -> None:
         """Adds names behind those there are, at what they would be initialised with.
 
-        A name that is refused leaves the prompt as it was.
+        A name that is refused leaves the prompt as it was. Names that the tower cannot tell apart
+        are named in a warning.
         """
         attribute_runs, object_runs = self._runs(attributes, embed), self._runs(objects, embed)
         self._check_room(self.attributes.lengths + _lengths(attribute_runs),
                          self.objects.lengths + _lengths(object_runs))
+        for what, names, runs in (('attributes', attributes, attribute_runs),
+                                  ('objects', objects, object_runs)):
+            _warn_alike(what, names, runs)
         self.attributes.append(attribute_runs)
         self.objects.append(object_runs)
 
@@ -114,6 +120,27 @@ class SoftPrompt(nn.Module):
 
 def _lengths(runs: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(len(run) for run in runs)
+
+
+def _warn_alike(what: str, names: Sequence[str], runs: Sequence[Tensor]) -> None:
+    """Says which new names get the same vectors, and so the same scores."""
+    first: dict[bytes, str] = {}
+    alike = []
+    for name, run in zip(names, runs):
+        # Rounded: the mean of the same sub-words in another order differs in the last bit.
+        key = (run.detach() * 1e4).round().to(torch.int64).cpu().numpy().tobytes()
+        if first.setdefault(key, name) != name:
+            alike.append(f'{_short(first[key])} and {_short(name)}')
+    if alike:
+        more = f' and {len(alike) - 3} more' if len(alike) > 3 else ''
+        warnings.warn(
+            f'The text tower cannot tell these {what} apart, so they share their probability: '
+            f'{"; ".join(alike[:3])}{more}. Names that are too long are cut off; shorten them, or '
+            'leave one out.', stacklevel=2)
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 40 else f'{name[:20]}…{name[-19:]}')
 
 
 def _check(learn: Sequence[str], names: str, attr_dropout: float) -> None:

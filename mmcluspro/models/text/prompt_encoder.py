@@ -71,6 +71,11 @@ class WholeEncoder:
         return [*before, nodes]
 
     def finish(self, before: list[Tensor], leaves: Tensor, parent: Tensor | None) -> Tensor:
+        return self.tower.run(*self._whole(before, leaves, parent))
+
+    def _whole(self, before: list[Tensor], leaves: Tensor,
+               parent: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Ids and vectors of whole sequences, from the start token to the last filler."""
         frame, size = self.tower.frame, len(leaves)
         parts = [*before[:-1], before[-1] if parent is None else before[-1][parent], leaves]
         num_inner = sum(part.shape[1] for part in parts) - len(frame.start)
@@ -78,7 +83,14 @@ class WholeEncoder:
         ids = [*frame.start, *[frame.filler] * num_inner, *frame.end[:num_end]]
         parts.append(self.tower.vectors(frame.end[:num_end])[None])
         tokens = torch.cat([part.expand(size, -1, -1) for part in parts], dim=1)
-        return self.tower.run(torch.tensor(ids, device=leaves.device).expand(size, -1), tokens)
+        return torch.tensor(ids, device=leaves.device).expand(size, -1), tokens
+
+
+class TokenEncoder(WholeEncoder):
+    """As :class:`WholeEncoder`, with the states of all tokens, shape (n, context_length, width)."""
+
+    def finish(self, before: list[Tensor], leaves: Tensor, parent: Tensor | None) -> Tensor:
+        return self.tower.run_tokens(*self._whole(before, leaves, parent))
 
 
 def encode_prompts(encoder: PromptEncoder, plan: PromptPlan, context: Tensor,

@@ -1,6 +1,6 @@
 """What the text sides have in common: three paths, unit norm, and the cache of evaluation."""
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from mmcluspro.datasets import resolve_readable
 
+from ..structures import TextTokens
 from .feature_cache import FeatureCache
 
 
@@ -48,6 +49,12 @@ class TextEncoder(nn.Module):
         """Features of 'attribute', 'object' or 'composition', of any norm."""
         raise NotImplementedError
 
+    def pretrained(self, names: Sequence[str]) -> Tensor:
+        """Embeddings of raw names before any training, for Eq. 14; any norm, shape (n, D)."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method pretrained, which head.feasibility='pretrained' "
+            "needs: write it, or set head.feasibility='trained'.")
+
     def encode_attributes(self) -> Tensor:
         """Features of all attributes, unit norm, shape (A, out_dim)."""
         return self._features(['attribute'], None)[0]
@@ -59,6 +66,16 @@ class TextEncoder(nn.Module):
     def encode_pairs(self, pairs: Tensor) -> Tensor:
         """Features of pairs (P, 2) of attribute and object, unit norm, shape (P, out_dim)."""
         return self._features(['composition'], pairs)[0]
+
+    def encode_tokens(self, pairs: Tensor) -> TextTokens:
+        """States of all tokens of the prompts of pairs (P, 2), for heads that read single words."""
+        raise NotImplementedError(
+            f'{type(self).__name__} has no tokens: use mmcluspro.CLIPText for model.head.text.')
+
+    def project(self, states: Tensor) -> Tensor:
+        """Token states (…, width) to the joint space, (…, out_dim), not normalised."""
+        raise NotImplementedError(
+            f'{type(self).__name__} has no tokens: use mmcluspro.CLIPText for model.head.text.')
 
     def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features of all attributes, all objects and the asked pairs (Eq. 2).
@@ -87,7 +104,7 @@ class TextEncoder(nn.Module):
 
     def _features(self, paths: Sequence[str], pairs: Tensor | None) -> list[Tensor]:
         if pairs is not None:
-            _check_pairs(pairs)
+            check_pairs(pairs)
         if self._is_constant():
             return self._kept(paths, pairs)
         parts = self.parts()
@@ -108,19 +125,23 @@ class TextEncoder(nn.Module):
         return [self._cached(path, pairs) for path in paths]
 
     def _cached(self, path: str, pairs: Tensor | None) -> Tensor:
-        # Apple's device had no autocast before torch 2.5, so there is none to switch off.
-        kind = self.logit_scale.device.type.replace('mps', 'cpu')
-
-        # Normal tensors and full precision, whatever the mode of the call that fills the cache.
-        @torch.inference_mode(False)
-        @torch.no_grad()
-        @torch.autocast(kind, enabled=False)
-        def compute() -> Tensor:
-            return self._encode(path, self.parts(), pairs)
-
+        compute = self.for_cache(lambda: self._encode(path, self.parts(), pairs))
         if path == 'composition' and pairs is not None:
             return self.cache.get_pairs(pairs, compute)
         return self.cache.get_names(path, compute)
+
+    def for_cache(self, compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Normal tensors and full precision, whatever the mode of the call that fills the cache."""
+        # Apple's device had no autocast before torch 2.5, so there is none to switch off.
+        kind = self.logit_scale.device.type.replace('mps', 'cpu')
+
+        @torch.inference_mode(False)
+        @torch.no_grad()
+        @torch.autocast(kind, enabled=False)
+        def alone() -> Tensor:
+            return compute()
+
+        return alone
 
     def _encode(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
         if path == 'composition' and pairs is not None and not len(pairs):
@@ -148,7 +169,7 @@ def log_scale(temperature: float) -> Tensor:
     return torch.tensor(-math.log(temperature))
 
 
-def _check_pairs(pairs: Tensor) -> None:
+def check_pairs(pairs: Tensor) -> None:
     if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype != torch.long:
         raise ValueError(
             'pairs must be a LongTensor of shape (P, 2) with attribute and object indices, '

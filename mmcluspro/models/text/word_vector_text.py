@@ -24,7 +24,8 @@ class WordVectorText(TextEncoder):
     Args:
         attributes (Sequence[str]): Raw names.
         objects (Sequence[str]): Raw names.
-        path (str): File with word vectors, see :func:`load_word_vectors`.
+        path (str, optional): File with word vectors, see :func:`load_word_vectors`. None leaves
+            the vectors to a checkpoint; names that it lacks cannot be added then.
         out_dim (int): Width of the features, that of the image side. Defaults to 768.
         hidden_dim (int): Hidden width of the composer. Defaults to 768.
         dropout (float): Dropout in the composer. Defaults to 0.0.
@@ -34,12 +35,13 @@ class WordVectorText(TextEncoder):
         chunk_size (int): Number of pairs that are composed together. Defaults to 65536.
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
+        width (int): Width of the vectors where there is no file. Defaults to 300.
     """
 
     def __init__(self,
                  attributes: Sequence[str],
                  objects: Sequence[str],
-                 path: str | Path,
+                 path: str | Path | None,
                  out_dim: int = 768,
                  hidden_dim: int = 768,
                  dropout: float = 0.0,
@@ -47,14 +49,16 @@ class WordVectorText(TextEncoder):
                  temperature: float = 0.05,
                  learn_temperature: bool = False,
                  chunk_size: int = 65536,
-                 readable: Mapping[str, str] | Any | None = None) -> None:
+                 readable: Mapping[str, str] | Any | None = None,
+                 width: int = 300) -> None:
         if chunk_size < 1:
             raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
         super().__init__(attributes, objects, out_dim, log_scale(temperature), learn_temperature,
                          readable)
         self.path = path
         self.chunk_size = chunk_size
-        vectors = self._vectors([*attributes, *objects])
+        vectors = torch.zeros(len(attributes) + len(objects), width) if path is None else (
+            self._vectors([*attributes, *objects]))
         width = vectors.shape[1]
         self.attr_table = NameTable(vectors[:len(attributes)].split(1), learn_vectors)
         self.obj_table = NameTable(vectors[len(attributes):].split(1), learn_vectors)
@@ -78,6 +82,20 @@ class WordVectorText(TextEncoder):
             self.composer(torch.cat([attributes[chunk[:, 0]], objects[chunk[:, 1]]], dim=1))
             for chunk in pairs.to(attributes.device).split(self.chunk_size)])
 
+    def pretrained(self, names: Sequence[str]) -> Tensor:
+        """Word vectors of raw names as the file has them, unit norm, shape (n, width).
+
+        A model of a checkpoint without the file takes those of the checkpoint, which are the same
+        unless they were trained.
+        """
+        if self.path is not None:
+            return self._vectors(names)
+        own = dict(zip((*self.objects, *self.attributes),
+                       (*self.obj_table().detach(), *self.attr_table().detach())))
+        if not set(names) <= own.keys():
+            return self._vectors(names)  # says what to do
+        return F.normalize(torch.stack([own[name] for name in names]), dim=1)
+
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Adds names that were not trained, behind those there are."""
         self._check_new(attributes, objects)
@@ -97,5 +115,10 @@ class WordVectorText(TextEncoder):
         self.forget()
 
     def _vectors(self, names: Sequence[str]) -> Tensor:
+        if self.path is None:
+            raise ValueError(
+                f'The model has no vectors for {", ".join(map(repr, names[:5]))}: they come from '
+                'the file of word vectors that it was trained with. Give it with --weights '
+                "words=FILE (weights=dict(words='FILE') in Python), or leave the names out.")
         # Unit norm: frequent words have long vectors, which says nothing about their meaning.
         return F.normalize(embed_names(names, self.path, self.readable), dim=1)

@@ -1,7 +1,6 @@
 """Word vectors from word2vec, GloVe, fastText text and ``.npz`` files, read as a stream."""
 import gzip
 import re
-import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,13 @@ import torch
 from torch import Tensor
 
 from mmcluspro.datasets import resolve_readable
+from mmcluspro.errors import FileError, reason_of
+from mmcluspro.utils.plain_files import read_npz
 
 BLOCK = 1 << 20
+LINE, WORD, WIDEST, MOST = 1 << 22, 1 << 16, 100_000, 10**18
+REMEDY = ('Get the file again, or set model.head.text.path to another one: .npz with the arrays '
+          'words and vectors, .bin of word2vec, or text with a word and its numbers on each line.')
 # Google's word2vec file has no vectors for some of these; they add nothing to a name.
 LITTLE_WORDS = frozenset(('a', 'an', 'and', 'of', 'the', 'to'))
 SOURCES = (
@@ -92,43 +96,64 @@ def load_word_vectors(path: str | Path, words: Collection[str]) -> dict[str, np.
                 found.setdefault(wanted[word], vector)
                 if len(found) == len(wanted):
                     break
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f'{path} is cut off or damaged: {error}.') from error
+    except (EOFError, OSError, zlib.error) as error:  # of the packed file
+        raise FileError(path, f'it is cut off or damaged ({reason_of(error)})', REMEDY) from error
     return found
 
 
 def _from_text(file: BinaryIO, path: Path,
                wanted: Collection[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
     width = count = number = 0
-    for number, line in enumerate(file, start=1):
+    # By hand: a file without line ends would be one line of any size.
+    while line := file.readline(LINE):
+        number += 1
+        if len(line) == LINE:
+            raise FileError(path, f'it has more than {LINE:,} bytes', REMEDY, f'line {number}')
         line = line.rstrip()
         if number == 1:
             fields = line.split(b' ')
             if len(fields) == 2 and all(field.isdigit() for field in fields):
-                count, width = map(int, fields)
+                count, width = _counts(fields, path)
                 continue
             width = len(fields) - 1
         num_fields = line.count(b' ') + 1
         if num_fields < width + 1 or width < 1:
-            raise ValueError(
-                f'{path}, line {number}: a word and {width} numbers expected, got {num_fields} '
-                'fields. The file is cut off, damaged or no text file of word vectors.')
+            raise FileError(
+                path, f'a word and {width} numbers expected, got {num_fields} fields: the file is '
+                'cut off, damaged or no text file of word vectors', REMEDY, f'line {number}')
         # GloVe 840B has a few words with spaces inside: the last ``width`` fields are the numbers.
         word = line[:line.find(b' ')] if num_fields == width + 1 else line.rsplit(b' ', width)[0]
         if word in wanted:
-            yield word, _parse(line[len(word):].split(), path, number)
+            yield word, _parse(line[len(word):].split(), width, path, number)
+    if not number:
+        raise FileError(path, 'it is empty', REMEDY)
     if count and number - 1 < count:
-        raise ValueError(f'{path} is cut off: its first line promises {count} words, but it ends '
-                         f'after line {number}.')
+        raise FileError(path, f'it is cut off: its first line promises {count} words', REMEDY,
+                        f'after line {number}')
 
 
-def _parse(fields: list[bytes], path: Path, number: int) -> np.ndarray:
+def _counts(fields: list[bytes], path: Path) -> tuple[int, int]:
+    """Number of words and width of the first line."""
+    count, width = (int(field) if len(field) < 19 else MOST for field in fields)
+    if not 1 <= width <= WIDEST:
+        raise FileError(path, f'it claims vectors of width {width:,}; up to {WIDEST:,} are read',
+                        REMEDY, 'line 1')
+    return count, width
+
+
+def _parse(fields: list[bytes], width: int, path: Path, number: int) -> np.ndarray:
     try:
         vector = np.array(fields, dtype=np.float32)
     except ValueError as error:
-        raise ValueError(f'{path}, line {number}: {error}.') from error
-    if not np.isfinite(vector).all():
-        raise ValueError(f'{path}, line {number}: a value is not finite.')
+        raise FileError(path, reason_of(error), REMEDY, f'line {number}') from error
+    return _checked(vector, width, path, f'line {number}')
+
+
+def _checked(vector: np.ndarray, width: int, path: Path, place: str) -> np.ndarray:
+    if vector.shape != (width, ) or not np.isfinite(vector).all():
+        what = 'a value is not finite' if vector.shape == (width, ) else (
+            f'{width} numbers expected, got an array of shape {vector.shape}')
+        raise FileError(path, what, REMEDY, place)
     return vector
 
 
@@ -136,41 +161,47 @@ def _from_binary(file: BinaryIO, path: Path,
                  wanted: Collection[bytes]) -> Iterator[tuple[bytes, np.ndarray]]:
     header = file.readline(100).split()
     if len(header) != 2 or not all(field.isdigit() for field in header):
-        raise ValueError(
-            f'{path} is no word2vec binary: its first line should hold two counts, got '
-            f'{header[:4]}. Text files of word vectors must not end in .bin.')
-    count, width = map(int, header)
+        raise FileError(
+            path, 'it is no word2vec binary: its first line should hold two counts, got '
+            f'{header[:4]}', 'Text files of word vectors must not end in .bin.', 'line 1')
+    count, width = _counts(header, path)
     buffer, start = b'', 0
     for index in range(count):
         # The word ends at the first space; its vector is the next 4 * width bytes.
-        while (space := buffer.find(b' ', start)) < 0 or len(buffer) < space + 1 + 4 * width:
+        while (space := buffer.find(b' ', start, start + WORD)) < 0 or (
+                len(buffer) < space + 1 + 4 * width):
             block = file.read(BLOCK)
-            if not block:
-                raise ValueError(
-                    f'{path} is cut off at byte {file.tell()}: word {index + 1} of {count} is not '
-                    'complete.')
+            if not block or space < 0 and len(buffer) - start > WORD:
+                raise FileError(path, f'word {index + 1} of {count} is not complete: the file is '
+                                'cut off, or damaged', REMEDY, f'byte {file.tell()}')
             buffer, start = buffer[start:] + block, 0
         word = buffer[start:space].lstrip(b'\n')
         start = space + 1 + 4 * width
         if word in wanted:
             vector = np.frombuffer(buffer[space + 1:start], dtype='<f4')
-            if not np.isfinite(vector).all():
-                raise ValueError(f'{path}: a value of word {index + 1} ({word!r}) is not finite.')
-            yield word, vector
+            yield word, _checked(vector, width, path, f'word {index + 1} ({word!r})')
 
 
 def _from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if {'words', 'vectors'} <= set(arrays.files):
-                stored, vectors = arrays['words'], arrays['vectors']
-                if vectors.ndim != 2 or len(vectors) != len(stored):
-                    raise ValueError(f'words is {stored.shape}, vectors is {vectors.shape}')
-                rows = {str(word): row for row, word in enumerate(stored)}
-                return {word: vectors[rows[word]].astype(np.float32)
-                        for word in words if word in rows}
-            return {word: arrays[word].astype(np.float32) for word in words
-                    if word in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f'{path} cannot be read: {error}. It should hold the arrays words and '
-                         'vectors, or one array for each word.') from error
+    arrays = read_npz(path, REMEDY, {'words', 'vectors', *words}.__contains__)
+    if {'words', 'vectors'} <= set(arrays):
+        stored, vectors = arrays['words'], arrays['vectors']
+        if vectors.ndim != 2 or stored.shape != vectors.shape[:1] or stored.dtype.kind != 'U':
+            raise FileError(path, f'words is {stored.dtype} {stored.shape}, vectors is '
+                            f'{vectors.shape}', REMEDY)
+        rows = {str(word): row for row, word in enumerate(stored)}
+        found = {word: vectors[rows[word]] for word in words if word in rows}
+    else:
+        found = {word: arrays[word] for word in words if word in arrays}
+    widths = {array.shape[0] for array in found.values() if array.ndim == 1}
+    if len(widths) > 1:
+        raise FileError(path, f'its vectors have the widths {sorted(widths)}', REMEDY)
+    width = widths.pop() if widths else 0
+    return {word: _checked(_numbers(array, path, word), width, path, f'word {word!r}')
+            for word, array in found.items()}
+
+
+def _numbers(array: np.ndarray, path: Path, word: str) -> np.ndarray:
+    if array.dtype.kind not in 'fiu':
+        raise FileError(path, f'numbers expected, got {array.dtype}', REMEDY, f'word {word!r}')
+    return array.astype(np.float32)

@@ -1,0 +1,220 @@
+"""What every head has: candidates in, scores out; losses by config; one way to predict."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from mmengine.model import BaseModule
+from mmpretrain.structures import DataSample
+from torch import Tensor, nn
+
+from mmcluspro.datasets import CompositionSpace, build_space
+from mmcluspro.registry import MODELS
+
+from ..candidates import Candidates
+from ..structures import Features, Scores, Texts, TrainStep, as_features
+from .portable import Portable
+
+FEASIBILITIES = ('pretrained', 'trained')
+LABELS = ('attr', 'obj', 'pair')
+
+
+class CompositionHead(BaseModule):
+    """Base of the heads. A child gives ``score``, ``step`` and ``terms``.
+
+    Everything that needs an answer calls :meth:`score`, and nothing else: validation and test,
+    the inferencer, the demo, pictures, calibration, export.
+
+    Attributes:
+        link (str): Maps pair scores to log scores, to which a bias is added: 'log', or 'identity'
+            for scores that are logits.
+
+    Args:
+        space (CompositionSpace | dict): Label space, or what
+            :func:`~mmcluspro.datasets.build_space` takes. The classifier fills it in from its
+            own ``space``.
+        text (dict): Config of the text side, for example
+            ``dict(type='mmcluspro.CLIPText', arch='ViT-L-14')``. Its ``attributes`` and
+            ``objects`` are filled in from the space.
+        feasibility (str): Embeddings of the names by which the open world drops pairs (Eq. 14):
+            'pretrained', those of the text side before any training, or 'trained', its features
+            of attributes and objects. Defaults to 'pretrained', as in the paper.
+        losses (Sequence[dict]): Further losses, each a module that is called with a
+            :class:`~mmcluspro.models.TrainStep` and returns a scalar with its weight. ``name``
+            says what the log calls it, ``<name>_loss``. Defaults to ().
+        init_cfg (dict, optional): As in mmengine. Defaults to None.
+    """
+
+    link: str = 'log'
+
+    def __init__(self, space: CompositionSpace | dict, text: dict,
+                 feasibility: str = 'pretrained', losses: Sequence[Mapping[str, Any]] = (),
+                 init_cfg: dict | None = None) -> None:
+        super().__init__(init_cfg)
+        if feasibility not in FEASIBILITIES:
+            raise ValueError(
+                f'head.feasibility must be one of {FEASIBILITIES}, got {feasibility!r}.')
+        self.feasibility = feasibility
+        self.space = build_space(space, 'train')
+        self.text = MODELS.build(
+            dict(text, attributes=self.space.attributes, objects=self.space.objects))
+        self.losses = nn.ModuleDict(_build_losses(losses))
+        self._known = Candidates.from_space(build_space(space, 'all'))
+        self._train = Candidates.from_space(self.space, seen_only=True)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the head is."""
+        return self.text.logit_scale.device
+
+    @property
+    def known_candidates(self) -> Candidates:
+        """The pairs of all phases, on the device of the head."""
+        self._known = self._known.to(self.device)
+        return self._known
+
+    @property
+    def train_candidates(self) -> Candidates:
+        """The seen pairs, on the device of the head."""
+        self._train = self._train.to(self.device)
+        return self._train
+
+    @property
+    def clustered(self) -> Mapping[str, Any]:
+        """Banks by branch, 'attr' and 'obj', that ``PrototypeHook`` fills; none by default."""
+        return {}
+
+    @property
+    def prototypes(self) -> Mapping[str, Any]:
+        """Those of :attr:`clustered` that hold prototypes."""
+        return {branch: bank for branch, bank in self.clustered.items() if bool(bank.initialised)}
+
+    def update_prototypes(self) -> None:
+        """Moves the prototypes after an iteration; nothing without banks."""
+
+    def health(self) -> dict[str, float]:
+        """State of the clusters for the log, for example ``attr_used``."""
+        return {f'{branch}_{name}': value for branch, bank in self.clustered.items()
+                for name, value in bank.health().items()}
+
+    def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
+        """Scores over candidates: the only place where they are made.
+
+        Args:
+            feats (Features): Of B images.
+            candidates (Candidates): What can be answered.
+        """
+        raise NotImplementedError
+
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Texts and logits of a training step."""
+        raise NotImplementedError
+
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
+        """The head's own losses, by name, each with its weight."""
+        raise NotImplementedError
+
+    def adapt(self, feats: Features | Sequence[Tensor]) -> None:
+        """Sees the features of unlabelled test images before they are scored; nothing by default.
+
+        Validation, test and the inferencer call it once per batch, so that a head can move its
+        state at test time. :meth:`forget_adaptation` is called before each evaluation.
+        """
+
+    def forget_adaptation(self) -> None:
+        """Goes back to the state that training left; nothing by default."""
+
+    def portable(self) -> Portable:
+        """How other programs score features with a table of texts, for ``mmcluspro export``."""
+        raise ValueError(
+            f'{type(self).__name__} cannot be exported: it does not say how features are scored '
+            'outside torch. A head says so in its method portable, see docs/extending.md; '
+            'ThreePathHead and ClusProHead do.')
+
+    def texts(self, candidates: Candidates, primitives: bool = True) -> Texts:
+        """Text features of candidates; kept between calls where nothing learns.
+
+        Args:
+            candidates (Candidates): On the device of the head.
+            primitives (bool): Whether the attribute and object paths are wanted. Defaults to
+                True.
+        """
+        if not primitives:
+            return Texts(None, None, self.text.encode_pairs(candidates.text_pairs))
+        # One call for three paths, so that they share what dropout leaves of the vocabulary.
+        attr, obj, pair = self.text(candidates.text_pairs)
+        sizes = len(candidates.attributes), len(candidates.objects)
+        if not candidates.all_names or (len(attr), len(obj)) != sizes:
+            attr, obj = attr[candidates.text_attributes], obj[candidates.text_objects]
+        return Texts(attr, obj, pair)
+
+    def loss(self, feats: Features | Sequence[Tensor], data_samples: list[DataSample],
+             **kwargs: Any) -> dict[str, Tensor]:
+        """All losses of a batch, by name.
+
+        Args:
+            feats (Features): Of B images.
+            data_samples (list[DataSample]): With ``attr_label``, ``obj_label``, ``pair_label``.
+        """
+        step = self.step(as_features(feats), self.labels(data_samples))
+        losses = self.terms(step)
+        for name, loss in self.losses.items():
+            if f'{name}_loss' in losses:
+                raise ValueError(
+                    f'head.losses has a loss called {name!r}, which {type(self).__name__} has '
+                    'already: give it another name.')
+            losses[f'{name}_loss'] = loss(step)
+        return losses
+
+    def labels(self, data_samples: list[DataSample]) -> dict[str, Tensor]:
+        """Labels of a batch: 'attr', 'obj' and 'pair', each of shape (B,)."""
+        return {
+            name: torch.tensor([int(sample.get(f'{name}_label')) for sample in data_samples],
+                               device=self.device) for name in LABELS}
+
+    def forward(self, feats: Features | Sequence[Tensor]) -> Tensor:
+        """Scores over the pairs of all phases, shape (B, P)."""
+        return self.score(feats, self.known_candidates).pair
+
+    def predict(self, feats: Features | Sequence[Tensor],
+                data_samples: list[DataSample | None] | None = None,
+                worlds: Mapping[str, Candidates] | None = None) -> list[DataSample]:
+        """Adds ``<world>_score`` to the samples, for each world.
+
+        Args:
+            feats (Features): Of B images.
+            data_samples (list[DataSample], optional): Samples to fill. Defaults to None, for new
+                ones.
+            worlds (Mapping[str, Candidates], optional): What to score. Defaults to None: the
+                pairs of all phases as 'closed'.
+
+        Returns:
+            list[DataSample]: Samples; the first world's scores are also in ``pred_score``, and
+            its best pair in ``pred_label``.
+        """
+        feats = as_features(feats)
+        worlds = worlds or {'closed': self.known_candidates}
+        samples = [sample if sample is not None else DataSample()
+                   for sample in data_samples or [None] * len(feats)]
+        self.adapt(feats)
+        for place, (world, candidates) in enumerate(worlds.items()):
+            scores = self.score(feats, candidates).pair
+            best = scores.argmax(dim=1, keepdim=True)
+            for sample, row, label in zip(samples, scores, best):
+                sample.set_field(row, f'{world}_score')
+                if not place:
+                    sample.set_pred_score(row).set_pred_label(label)
+        return samples
+
+
+def _build_losses(configs: Sequence[Mapping[str, Any]]) -> dict[str, nn.Module]:
+    losses: dict[str, nn.Module] = {}
+    for place, config in enumerate(configs):
+        fields = dict(config)
+        name = fields.pop('name', None) or str(fields.get('type', '')).rpartition('.')[2].lower()
+        if name in losses:
+            raise ValueError(f'head.losses[{place}] is called {name!r} like another one: set its '
+                             'name.')
+        losses[name] = MODELS.build(fields)
+    return losses

@@ -1,0 +1,42 @@
+"""How other programs score features with a table of texts, without torch."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Portable(NamedTuple):
+    """What a head says about scoring outside torch.
+
+    Attributes:
+        paths (tuple[str, ...]): The features that the graph returns, of 'attribute', 'object'
+            and 'composition', unit norm.
+        info (dict): Plain data that the reader of the table needs, as JSON takes it.
+        score (Callable): What the reader computes: features by path, (B, D) each, and the table
+            with ``text_a`` (A, D), ``text_o`` (O, D), ``text_c`` (P, D) and ``pairs`` (P, 2), to
+            pair scores (B, P). Export compares it with the head's ``score``.
+    """
+
+    paths: tuple[str, ...]
+    info: dict[str, Any]
+    score: Callable[[Arrays, Arrays], np.ndarray]
+
+
+def three_path_scores(features: Arrays, table: Arrays, fusion: str, scale: float) -> np.ndarray:
+    """Eq. 13 in numpy, see :func:`~mmcluspro.models.heads.fuse`; shape (B, P)."""
+    pair = scale * (features['composition'] @ table['text_c'].T)
+    score = pair if fusion == 'logits' else _softmax(pair)
+    if fusion == 'composition':
+        return score
+    attr = _softmax(scale * (features['attribute'] @ table['text_a'].T))
+    obj = _softmax(scale * (features['object'] @ table['text_o'].T))
+    return score + attr[:, table['pairs'][:, 0]] * obj[:, table['pairs'][:, 1]]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
