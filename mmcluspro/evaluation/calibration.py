@@ -22,11 +22,10 @@ from torch import Tensor
 from .curve import czsl_curve
 from .feasibility import PairGroups
 from .reduction import BLOCK
+from .score_space import log_scores
 from .top import Top, accumulate, as_matrix, top_of_groups
 
-LINKS = ('log', 'identity')
 INVERSE_TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-TINY = 1e-30  # an underflowed score still has a logarithm
 NUM_BINS = 15
 
 
@@ -64,12 +63,6 @@ class LogSums(NamedTuple):
         true, top, top_unseen, status, seen, unseen = np.split(table, np.cumsum(sizes), axis=1)
         return cls(true[:, 0], top[:, 0], top_unseen, status, seen,
                    unseen.reshape(len(table), num, temperatures))
-
-
-def log_scores(scores: Tensor, link: str = 'log') -> Tensor:
-    """z of scores, in at least single precision."""
-    scores = scores if scores.dtype == torch.float64 else scores.float()
-    return scores.clamp_min(TINY).log() if link == 'log' else scores
 
 
 def probabilities(scores: Tensor, seen: Tensor, calibration: Calibration = Calibration(),  # noqa: B008

@@ -1,9 +1,13 @@
 """Open world: how feasible an unseen pair is (Eq. 14-15) and which pairs a threshold keeps."""
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from mmcluspro.datasets import CompositionSpace
 
 
 def feasibility_scores(attr_emb: Tensor, obj_emb: Tensor, train_pairs: Tensor) -> Tensor:
@@ -27,6 +31,44 @@ def feasibility_scores(attr_emb: Tensor, obj_emb: Tensor, train_pairs: Tensor) -
     by_object = _nearest_partner(obj_emb, obj, attr, len(attr_emb))  # (A, O)
     by_attribute = _nearest_partner(attr_emb, attr, obj, len(obj_emb))  # (O, A)
     return (by_object + by_attribute.T) / 2
+
+
+@torch.no_grad()
+def head_feasibility(head: Any, space: CompositionSpace) -> Tensor:
+    """Feasibility of all pairs from the names' embeddings that ``head.feasibility`` asks for.
+
+    Args:
+        head (Any): Its text side is read as it is now.
+        space (CompositionSpace): The names and the seen pairs.
+
+    Returns:
+        Tensor: On the CPU, shape (A, O).
+    """
+    text = head.text
+    if head.feasibility == 'pretrained':
+        attr, obj = text.pretrained(space.attributes), text.pretrained(space.objects)
+    else:
+        training = text.training
+        if training:
+            text.eval()  # no dropout
+        attr = text.encode_attributes()[:len(space.attributes)]
+        obj = text.encode_objects()[:len(space.objects)]
+        if training:
+            text.train()
+    return feasibility_scores(attr.cpu(), obj.cpu(), space.train_pairs)
+
+
+def feasible_space(space: CompositionSpace, rho: Tensor, threshold: float) -> CompositionSpace:
+    """The pairs of a space that are seen or have a feasibility above the threshold (Eq. 15).
+
+    Args:
+        space (CompositionSpace): For example an open world.
+        rho (Tensor): Feasibility of all pairs, shape (A, O).
+        threshold (float): T.
+    """
+    pairs, seen = space.pairs, space.seen
+    keep = seen | (rho[pairs[:, 0], pairs[:, 1]].double() > threshold)
+    return CompositionSpace(space.attributes, space.objects, pairs[keep], seen[keep])
 
 
 def _nearest_partner(embedding: Tensor, partner: Tensor, group: Tensor, num: int) -> Tensor:

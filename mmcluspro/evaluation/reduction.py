@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .feasibility import PairGroups
+from .score_space import check_space, log_scores
 from .top import Top, accumulate, as_matrix, merge, row_sums, top_of_groups
 
 BLOCK = 2**21  # scores looked at together: small enough for the cache, large enough to vectorise
@@ -23,8 +24,10 @@ class Margins(NamedTuple):
     """
 
     is_seen: np.ndarray  # (N,) bool
-    diff: np.ndarray  # (N, K): k-th best seen score - true score
-    margin: np.ndarray  # (N, J, K)
+    diff: np.ndarray  # (N, K): k-th best seen score - true score, in the space of the bias
+    margin: np.ndarray  # (N, J, K), in the space of the bias
+    score_diff: np.ndarray  # (N, K): the same two for a bias that is added to the scores
+    score_margin: np.ndarray  # (N, J, K)
     attr_right: np.ndarray | None  # (N, J, K) bool, at bias 0
     obj_right: np.ndarray | None  # (N, J, K) bool, at bias 0
 
@@ -37,10 +40,12 @@ class Margins(NamedTuple):
     def from_rows(cls, rows: Sequence[np.ndarray], num_k: int) -> Margins:
         """The inverse of :meth:`to_rows`, for samples of any number of calls."""
         table = np.stack(rows)
-        diff = table[:, 1:1 + num_k]
-        margin, attr, obj = (
-            part.reshape(len(table), -1, num_k) for part in np.split(table[:, 1 + num_k:], 3, 1))
-        return cls(table[:, 0] > 0, diff, margin, attr > 0, obj > 0)
+        width = (table.shape[1] - 1 - 2 * num_k) // 4  # J · K
+        ends = np.cumsum([1, num_k, width, num_k, width, width])
+        seen, diff, margin, score_diff, score_margin, attr, obj = np.split(table, ends, axis=1)
+        shape = (len(table), -1, num_k)
+        return cls(seen[:, 0] > 0, diff, margin.reshape(shape), score_diff,
+                   score_margin.reshape(shape), attr.reshape(shape) > 0, obj.reshape(shape) > 0)
 
 
 def reduce_scores(scores: Tensor | Sequence[Tensor],
@@ -49,7 +54,8 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
                   pairs: Tensor | None = None,
                   topk: Sequence[int] = (1, ),
                   groups: PairGroups | None = None,
-                  names: Sequence[object] | None = None) -> Margins:
+                  names: Sequence[object] | None = None,
+                  bias_on: str = 'score') -> Margins:
     """Reduces scores to :class:`Margins`; the only function that sees all pairs.
 
     A bias moves all unseen pairs together, so with ``r`` better pairs on its own side a sample is
@@ -66,10 +72,13 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
         groups (PairGroups, optional): Which unseen pairs are feasible at each threshold.
             Defaults to all of them at one threshold.
         names (Sequence, optional): What to call the samples in an error. Defaults to 0, 1, ….
+        bias_on (str): 'score' adds the bias to the scores, 'log' to their logarithms, which
+            needs scores >= 0. Defaults to 'score'.
 
     Returns:
         Margins: A few numbers a sample.
     """
+    check_space(bias_on)
     groups = (groups or PairGroups.all_feasible(seen)).to(scores[0].device)
     names = names or range(len(targets))
     most = min(max(topk), len(seen))
@@ -83,9 +92,15 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
         check_finite(block, names[start:start + step])
         if not start:
             buffer = torch.empty_like(block)  # once: fresh pages cost more than the arithmetic
-        tops.append(top_of_groups(block, groups, most, buffer[:len(block)]))
+            if bias_on == 'log':  # logits show in any row; looking at all would take a pass
+                check_positive(block[:1], names[:1])
+        top = top_of_groups(block, groups, most, buffer[:len(block)])
+        tops.append(top)
         target = targets[start:start + step, None].to(block.device)
         true.append(block.gather(1, target).squeeze(1))
+        kept = torch.cat([top.score.flatten(), true[-1]])
+        if bias_on == 'log' and bool(((kept < 0) & (kept > -torch.inf)).any()):
+            check_positive(block, names[start:start + step])
 
     score, index = (torch.cat(part).cpu() for part in zip(*tops))
     score = score.double()
@@ -93,7 +108,18 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
     seen_top = Top(score[:, -1:].expand_as(unseen_top.score),
                    index[:, -1:].expand_as(unseen_top.pair))
     return _compare(seen_top, unseen_top, torch.cat(true).cpu().double(), targets.cpu(),
-                    seen.cpu(), pairs, topk)
+                    seen.cpu(), pairs, topk, bias_on)
+
+
+def check_positive(scores: Tensor, names: Sequence[object]) -> None:
+    """Raises a ValueError that names the first sample with negative scores."""
+    bad = (scores < 0).any(1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f'The scores of sample {names[row]} go down to {float(scores[row].min()):.4g}, so '
+            "that they have no logarithm for bias_on='log'. If the scores are logits, set "
+            "bias_on='score', or head.link='identity' for a head of yours.")
 
 
 def check_finite(scores: Tensor, names: Sequence[object]) -> None:
@@ -111,10 +137,32 @@ def check_finite(scores: Tensor, names: Sequence[object]) -> None:
 
 
 def _compare(seen_top: Top, unseen_top: Top, true: Tensor, targets: Tensor, seen: Tensor,
-             pairs: Tensor | None, topk: Sequence[int]) -> Margins:
+             pairs: Tensor | None, topk: Sequence[int], bias_on: str) -> Margins:
     """Compares the true pair, of score ``true`` (N,), with both sides (N, J, K)."""
     is_seen = seen[targets]
-    side, target = is_seen[:, None, None], targets[:, None]
+    literal = _turns(seen_top, unseen_top, true, targets, seen, topk)
+    turns = literal
+    if bias_on == 'log':
+        turns = _turns(_log(seen_top), _log(unseen_top), log_scores(true), targets, seen, topk)
+    attr_right = obj_right = None
+    if pairs is not None:
+        table = torch.cat([pairs.cpu(), torch.full((1, 2), -1)])
+        best = merge(seen_top, unseen_top).pair
+        right = table[best] == table[targets][:, None, None]  # (N, J, K, 2)
+        right = torch.stack([right[:, :, :k].any(2) for k in topk], 2)
+        attr_right, obj_right = (part.numpy() for part in right.unbind(-1))
+    return Margins(is_seen.numpy(), *turns, *literal, attr_right, obj_right)
+
+
+def _log(top: Top) -> Top:
+    """The same pairs with the logarithms of their scores; places without a pair keep -inf."""
+    return Top(log_scores(top.score).where(top.score > -torch.inf, top.score), top.pair)
+
+
+def _turns(seen_top: Top, unseen_top: Top, true: Tensor, targets: Tensor, seen: Tensor,
+           topk: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """``diff`` (N, K) and ``margin`` (N, J, K) of :class:`Margins`."""
+    side, target = seen[targets][:, None, None], targets[:, None]
     hit = torch.where(side, seen_top.pair, unseen_top.pair) == target[..., None]
     found, better = hit.any(-1), hit.int().argmax(-1)  # (N, J)
     other = [torch.where(side, *parts) for parts in zip(unseen_top, seen_top)]
@@ -131,13 +179,4 @@ def _compare(seen_top: Top, unseen_top: Top, true: Tensor, targets: Tensor, seen
         margins.append(margin.masked_fill(~found | (rank < 0), torch.inf))
         last = min(k, num_seen)  # without seen pairs no bias matters, and 0 is as good as any
         diffs.append(seen_top.score[:, 0, last - 1] - true if last else torch.zeros_like(true))
-
-    attr_right = obj_right = None
-    if pairs is not None:
-        table = torch.cat([pairs.cpu(), torch.full((1, 2), -1)])
-        best = merge(seen_top, unseen_top).pair
-        right = table[best] == table[targets][:, None, None]  # (N, J, K, 2)
-        right = torch.stack([right[:, :, :k].any(2) for k in topk], 2)
-        attr_right, obj_right = (part.numpy() for part in right.unbind(-1))
-    return Margins(is_seen.numpy(), torch.stack(diffs, -1).numpy(),
-                   torch.stack(margins, -1).numpy(), attr_right, obj_right)
+    return torch.stack(diffs, -1).numpy(), torch.stack(margins, -1).numpy()

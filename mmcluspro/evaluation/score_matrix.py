@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .metric_report import summarise
 from .reduction import reduce_scores
-from .report import summarise
 
 
 def check_topk(topk: int | Sequence[int]) -> tuple[int, ...]:
@@ -25,8 +25,9 @@ def calculate(scores: Any,
               targets: Any,
               seen: Any,
               pairs: Any = None,
-              topk: int | Sequence[int] = 1) -> dict[str, float]:
-    """Calculates all numbers; tensors, arrays and lists will do.
+              topk: int | Sequence[int] = 1,
+              bias_on: str = 'score') -> dict[str, float]:
+    """Calculates all numbers from tensors, arrays or lists.
 
     Args:
         scores (Tensor): Finite score of each pair, shape (N, P).
@@ -36,6 +37,9 @@ def calculate(scores: Any,
             ``attr_acc`` and ``obj_acc``. Defaults to None.
         topk (int | Sequence[int]): The values of k. The first one has the plain names, another
             one appends ``_top{k}``. Defaults to 1.
+        bias_on (str): 'score' adds the bias to the numbers of the matrix as they are, which is
+            right for logits; 'log' to their logarithms, which is right for probabilities and
+            is what ``CZSLMetric`` does with the scores of Eq. 13. Defaults to 'score'.
 
     Returns:
         dict: Plain floats, in percent except for ``best_bias``.
@@ -68,5 +72,6 @@ def calculate(scores: Any,
             raise ValueError(
                 f'pairs must have shape ({len(seen)}, 2), got {tuple(pairs.shape)}.')
     topk = check_topk(topk)
-    margins = reduce_scores(scores.detach(), targets.long(), seen.bool(), pairs, topk)
+    margins = reduce_scores(scores.detach(), targets.long(), seen.bool(), pairs, topk,
+                            bias_on=bias_on)
     return summarise(margins, topk)

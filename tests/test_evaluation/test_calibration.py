@@ -186,15 +186,15 @@ def evaluate(metric, scores, targets, seen):
 def test_the_metric_chooses_on_one_set_and_reports_on_another():
     scores, targets, seen = make_case(300, seed=1)
     metric = CZSLMetric()
-    metric.set_calibration('log')
+    metric.set_calibration()
     val = evaluate(metric, scores, targets, seen)
     assert val['czsl/ece'] == pytest.approx(
         loop_ece(loop_probabilities(scores, seen, 1.0, 0.0), targets), abs=1e-3)
-    chosen = Calibration(metric.chosen['temperature'], metric.chosen['seen_bias'])
+    chosen = metric.chosen.calibration
 
     scores, targets, seen = make_case(300, seed=2)
     metric = CZSLMetric()
-    metric.set_calibration('log', chosen)
+    metric.set_calibration(chosen)
     test = evaluate(metric, scores, targets, seen)
     assert test['czsl/ece_calibrated'] == pytest.approx(
         loop_ece(loop_probabilities(scores, seen, *chosen), targets), abs=1e-3)
@@ -206,4 +206,4 @@ def test_the_metric_chooses_on_one_set_and_reports_on_another():
 
 def test_a_wrong_link_is_named():
     with pytest.raises(ValueError, match="link must be one of .* got 'exp'"):
-        CZSLMetric().set_calibration('exp')
+        CZSLMetric().set_link('exp')

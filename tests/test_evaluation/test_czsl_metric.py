@@ -9,7 +9,14 @@ from mmengine.evaluator import Evaluator
 from mmengine.structures import BaseDataElement
 
 from mmcluspro.datasets.space import CompositionSpace
-from mmcluspro.evaluation import CZSLMetric, calculate, feasibility_scores, reduction
+from mmcluspro.evaluation import (
+    Chosen,
+    CZSLMetric,
+    calculate,
+    feasibility_scores,
+    log_scores,
+    reduction,
+)
 from mmcluspro.evaluation.metrics import czsl_metric
 from mmcluspro.registry import METRICS
 
@@ -32,7 +39,8 @@ def make_scores(space, targets_of, num=41, seed=0):
     return scores, targets, labels
 
 
-def run(metric, space, scores, labels, world='closed', batch=8):
+def run(metric, space, scores, labels, world='closed', batch=8, link='identity'):
+    metric.set_link(link)
     metric.dataset_meta = dict(space=space.to_dict())
     for start in range(0, len(scores), batch):
         metric.process(None, [
@@ -56,9 +64,98 @@ def test_closed_world_equals_calculate(topk):
 
     assert got == expect(calculate(scores, targets, space.seen, space.pairs, topk))
     assert all(type(value) is float for value in got.values())
-    assert metric.chosen == dict(bias=got['czsl/best_bias'], threshold=None)
+    assert metric.chosen == Chosen(bias=got['czsl/best_bias'])
     assert metric.curve.auc == pytest.approx(got['czsl/auc_exact'])
     assert metric.results == []
+
+
+def softmax_case(num=200, seed=3):
+    """Probabilities whose log margins and plain margins order the images differently."""
+    space = make_space()
+    logits, targets, labels = make_scores(space, space, num, seed)
+    sharp = 6 * torch.rand(num, 1, generator=torch.Generator().manual_seed(seed)).double()
+    logits = sharp * (logits.double() + space.seen)
+    return space, logits, logits.softmax(1), targets, labels
+
+
+@pytest.mark.parametrize('topk', [1, (1, 3)])
+def test_the_bias_is_added_to_log_scores(topk):
+    space, logits, scores, targets, labels = softmax_case()
+    rest = targets, space.seen, space.pairs, topk
+
+    got = run(CZSLMetric(topk=topk), space, scores, labels, link='log')
+
+    # log p and the logits differ by a constant per image: the published sweep over logits.
+    swept_logits, literal = calculate(logits, *rest), calculate(scores, *rest)
+    for name, value in swept_logits.items():
+        want = literal[name] if '_score' in name else value
+        assert got[f'czsl/{name}'] == pytest.approx(want, abs=1e-9), name
+    assert abs(got['czsl/auc'] - got['czsl/auc_score']) > 0.5  # the case tells them apart
+
+
+def test_the_literal_sweep_and_the_identity_link():
+    space, logits, scores, targets, labels = softmax_case()
+    rest = targets, space.seen, space.pairs
+
+    literal = run(CZSLMetric(bias_on='score'), space, scores, labels, link='log')
+    identity = run(CZSLMetric(), space, logits, labels, link='identity')
+
+    assert literal == expect(calculate(scores, *rest))
+    assert identity == expect(calculate(logits, *rest))
+    for numbers in (literal, identity):
+        assert numbers['czsl/auc'] == numbers['czsl/auc_score']
+        assert numbers['czsl/hm'] == numbers['czsl/hm_score']
+
+
+def test_scores_that_underflow_are_cut_off_as_in_calibration():
+    """A zero in float32 comes after all positive scores; whole sides of zeros tie by index."""
+    space, logits, _, targets, labels = softmax_case(300)
+    scores = (logits * 20).float().softmax(1)
+    scores[7] = 0
+    scores[8, space.seen] = 0
+    assert (scores == 0).sum() > 100 and log_scores(scores).isfinite().all()
+
+    got = run(CZSLMetric(topk=(1, 3)), space, scores, labels, link='log')
+
+    rest = targets, space.seen, space.pairs, (1, 3)
+    want = calculate(log_scores(scores.double()), *rest)
+    literal = calculate(scores, *rest)
+    for name, value in want.items():
+        value = literal[name] if '_score' in name else value
+        assert got[f'czsl/{name}'] == pytest.approx(value, abs=1e-9), name
+
+
+def test_negative_scores_have_no_logarithm():
+    space = make_space()
+    scores, _, labels = make_scores(space, space)
+
+    with pytest.raises(ValueError, match=r"sample 0 go down to -.* bias_on='score'"):
+        run(CZSLMetric(), space, scores, labels, link='log')
+    scores = scores.abs()
+    scores[9] = -1  # found by its best pairs
+    with pytest.raises(ValueError, match=r'sample 9 go down to -1'):
+        run(CZSLMetric(), space, scores, labels, link='log')
+
+
+def test_search_chooses_in_the_space_of_the_bias():
+    numbers = {}
+    for bias_on in ('log', 'score'):
+        closed = make_space()
+        space = closed.open_world()
+        logits, targets, labels = make_scores(space, closed, num=200)
+        scores = (3 * logits.double()).softmax(1)
+        rho = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)).double()
+        metric = CZSLMetric(world='open', threshold='search', bias_on=bias_on)
+        metric.set_feasibility(rho)
+        got = run(metric, closed, scores, labels, 'open', link='log')
+        swept = scores.log() if bias_on == 'log' else scores
+        every = [calculate(
+            swept.masked_fill(~(space.seen | (rho.flatten() > value)), -1e9), targets,
+            space.seen)['auc'] for value in np.linspace(
+                rho.flatten()[~space.seen].min(), rho.flatten()[~space.seen].max(), 50)]
+        assert got['czsl_open/auc'] == pytest.approx(max(every))
+        numbers[bias_on] = got
+    assert numbers['log']['czsl_open/auc'] != numbers['score']['czsl_open/auc']
 
 
 @pytest.mark.parametrize('block', [1, 50, 10**6])
@@ -90,20 +187,20 @@ def test_rows_of_other_layouts():
 def test_nothing_of_the_size_of_the_pairs_is_kept():
     space = make_space()
     scores, _, labels = make_scores(space, space)
-    metric = CZSLMetric()
+    metric = CZSLMetric(bias_on='score')
     metric.dataset_meta = dict(space=space.to_dict())
 
     metric.process(None, [dict(closed_score=row, attr_label=attr, obj_label=obj)
                           for row, (attr, obj) in zip(scores, labels)])
 
     assert len(metric.results) == len(scores)
-    assert {row.shape for row in metric.results} == {(5, )}
+    assert {row.shape for row in metric.results} == {(7, )}
 
 
 def test_through_mmengine_evaluator():
     space = make_space()
     scores, targets, labels = make_scores(space, space)
-    evaluator = Evaluator(metrics=[dict(type='mmcluspro.CZSLMetric')])
+    evaluator = Evaluator(metrics=[dict(type='mmcluspro.CZSLMetric', bias_on='score')])
     evaluator.dataset_meta = dict(space=space.to_dict())
 
     for row, (attr, obj) in zip(scores, labels):
@@ -144,7 +241,7 @@ def test_open_world_with_a_number(threshold):
     filtered = scores.masked_fill(~(seen | (rho > threshold)), -1e9)
     want = calculate(filtered, targets, seen, pairs)
     assert got == expect(want | dict(threshold=threshold), 'czsl_open')
-    assert metric.chosen['threshold'] == threshold
+    assert metric.chosen.threshold == threshold
 
 
 @pytest.mark.parametrize('topk', [1, (1, 2)])
@@ -163,10 +260,10 @@ def test_search_finds_the_best_of_50_evaluations(topk):
     want['threshold'] = candidates[best]
     assert {name: got[f'czsl_open/{name}'] for name in want} == {
         name: pytest.approx(value) for name, value in want.items()}
-    assert metric.chosen == dict(bias=got['czsl_open/best_bias'],
-                                 threshold=got['czsl_open/threshold'])
+    assert metric.chosen == Chosen(bias=got['czsl_open/best_bias'],
+                                   threshold=got['czsl_open/threshold'])
 
-    fixed, *_ = open_world_run(CZSLMetric(world='open', threshold=metric.chosen['threshold'],
+    fixed, *_ = open_world_run(CZSLMetric(world='open', threshold=metric.chosen.threshold,
                                           topk=topk))
     assert fixed == pytest.approx(got)
 
@@ -212,6 +309,7 @@ def test_the_log_has_a_table(monkeypatch):
     (dict(world='open', feasibility=dict(glove=1)), r'evaluator\.feasibility .*glove'),
     (dict(world='open', num_thresholds=0), r'evaluator\.num_thresholds .* got 0'),
     (dict(topk=0), 'topk .* got 0'),
+    (dict(bias_on='logit'), r"evaluator\.bias_on must be 'log' or 'score', got 'logit'"),
 ])
 def test_wrong_config_fields_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -236,7 +334,9 @@ def test_wrong_data_is_named():
     with pytest.raises(ValueError, match='no samples'):
         CZSLMetric().compute_metrics([])
 
-    absent = (space._table < 0).nonzero()[0]
+    every = torch.cartesian_prod(torch.arange(len(space.attributes)),
+                                 torch.arange(len(space.objects)))
+    absent = every[space.lookup(*every.T) < 0][0]
     pair = rf'\(a{absent[0]}, o{absent[1]}\) of sample x\.jpg'
     with pytest.raises(ValueError, match=f'true pair {pair} is not among the 18 pairs'):
         metric = CZSLMetric()
@@ -269,14 +369,14 @@ from mmcluspro.evaluation import CZSLMetric
 rank, case = int(sys.argv[1]), torch.load(sys.argv[2], weights_only=True)
 dist.init_process_group('gloo', init_method='file://' + sys.argv[3], rank=rank, world_size=2)
 num = len(case['scores'])
-metric = CZSLMetric(world='open', threshold='search')
+metric = CZSLMetric(world='open', threshold='search', bias_on='score')
 metric.dataset_meta = dict(space=case['space'])
 metric.set_feasibility(case['rho'])
 mine = [i % num for i in range(rank, num + num % 2, 2)]  # as mmengine's sampler pads
 for i in mine:
     metric.process(None, [dict(open_score=case['scores'][i], attr_label=case['labels'][i, 0],
                                obj_label=case['labels'][i, 1])])
-print('RESULT', json.dumps([metric.evaluate(num), metric.chosen]))
+print('RESULT', json.dumps([metric.evaluate(num), metric.chosen._asdict()]))
 """
 
 
@@ -288,7 +388,7 @@ def test_two_ranks_with_a_padded_batch_give_the_same_numbers(tmp_path):
                tmp_path / 'case.pt')
     metric = CZSLMetric(world='open', threshold='search')
     metric.set_feasibility(rho)
-    want = [run(metric, closed, scores, labels, 'open'), metric.chosen]
+    want = [run(metric, closed, scores, labels, 'open'), metric.chosen._asdict()]
 
     ranks = [subprocess.Popen(
         [sys.executable, '-c', RANK_SCRIPT, str(rank), tmp_path / 'case.pt', tmp_path / 'init'],

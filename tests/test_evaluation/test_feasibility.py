@@ -1,11 +1,15 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
+from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import (
     PairGroups,
     calculate,
     feasibility_scores,
+    head_feasibility,
     reduce_scores,
     standard_metrics,
     threshold_candidates,
@@ -73,7 +77,7 @@ def open_world_case(num=80, num_pairs=60, integers=True):
 @pytest.mark.parametrize('accelerator', [False, True])
 def test_one_pass_equals_50_evaluations(monkeypatch, topk, integers, accelerator):
     if accelerator:  # the branch for other devices gives the same on the CPU
-        monkeypatch.setattr(top, '_on_cpu', lambda scores: False)
+        monkeypatch.setattr(top, 'uses_numpy', lambda scores: False)
     scores, targets, seen, rho, pairs = open_world_case(integers=integers)
     thresholds = threshold_candidates(rho, seen)
     assert len(thresholds) == 50
@@ -114,3 +118,35 @@ def test_a_single_threshold_filters_unseen_pairs_only(threshold):
     else:  # nothing can overtake a seen pair
         assert set(got.margin[got.is_seen].ravel()) == {-np.inf, np.inf}
     np.testing.assert_array_equal(got.attr_right, want.attr_right)
+
+
+class TwoTexts:
+    """A text side whose features moved away from what it started from."""
+
+    training = False
+
+    def __init__(self, space, learned):
+        self.names = [*space.attributes, *space.objects]
+        self.size, self.learned = len(space.attributes), learned
+        self.start = torch.randn(len(self.names), 4, generator=torch.Generator().manual_seed(0))
+
+    def pretrained(self, names):
+        return self.start[[self.names.index(name) for name in names]]
+
+    def encode_attributes(self):
+        return self.learned[:self.size]
+
+    def encode_objects(self):
+        return self.learned[self.size:]
+
+
+def test_the_head_says_whose_embeddings_count():
+    pairs = [[0, 0], [0, 2], [1, 1], [2, 3]]
+    space = CompositionSpace(list('abc'), list('wxyz'), pairs, [True] * 4)
+    learned = torch.randn(7, 4, generator=torch.Generator().manual_seed(1))
+    text = TwoTexts(space, learned)
+
+    for source, table in (('pretrained', text.start), ('trained', learned)):
+        got = head_feasibility(SimpleNamespace(text=text, feasibility=source), space)
+        torch.testing.assert_close(
+            got, feasibility_scores(table[:3], table[3:], space.train_pairs))

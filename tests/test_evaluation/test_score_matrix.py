@@ -104,6 +104,20 @@ def test_topk_equals_brute_force(integers):
     assert calculate(*case, topk=3)['auc'] == got['auc_top3']
 
 
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('k', [1, 3])
+def test_log_scores_equal_brute_force(dtype, k):
+    scores, targets, seen, pairs = make_case(80, 12)
+    scores = scores.softmax(1).to(dtype)
+
+    got = calculate(scores, targets, seen, pairs, topk=k, bias_on='log')
+
+    assert_equal(got, brute_force(scores.double().log(), targets, seen, pairs, k))
+    literal = brute_force(scores, targets, seen, pairs, k)
+    assert got['auc_score'] == pytest.approx(literal['auc'], abs=1e-9)
+    assert got['hm_score'] == pytest.approx(literal['hm'], abs=1e-9)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_equals_brute_force_on_any_small_case(data):
@@ -204,7 +218,8 @@ def test_other_number_types(dtype):
 def test_without_pairs_there_is_no_primitive_accuracy():
     got = calculate(*make_case(5, 4)[:3])
 
-    assert set(got) == {'seen', 'unseen', 'hm', 'auc', 'auc_exact', 'hm_exact', 'best_bias'}
+    assert set(got) == {'seen', 'unseen', 'hm', 'auc', 'auc_score', 'hm_score', 'auc_exact',
+                        'hm_exact', 'best_bias'}
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), float('-inf')])
@@ -234,6 +249,8 @@ def test_huge_scores_are_fine():
     (dict(topk=0), 'topk must be .* got 0'),
     (dict(topk=(1, 1)), 'topk must be'),
     (dict(topk=()), 'topk must be'),
+    (dict(bias_on='p'), "bias_on must be 'log' or 'score', got 'p'"),
+    (dict(bias_on='log'), r'sample 0 go down to -.* no logarithm'),
 ])
 def test_wrong_arguments_are_named(change, message):
     scores, targets, seen, pairs = make_case(3, 4)

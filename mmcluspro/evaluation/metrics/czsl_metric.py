@@ -14,28 +14,34 @@ from torch import Tensor
 from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.registry import METRICS
 
-from ..calibration import LINKS, Calibration, LogSums, reduce_log_sums
+from ..calibration import Calibration, LogSums, reduce_log_sums
+from ..chosen import Chosen
 from ..curve import Curve, czsl_curve
 from ..feasibility import PairGroups, feasibility_scores, threshold_candidates
-from ..reduction import Margins, reduce_scores
-from ..report import (
+from ..metric_report import (
     best_threshold,
     calibration_grid,
     format_table,
     summarise,
     summarise_calibration,
 )
+from ..reduction import Margins, reduce_scores
 from ..score_matrix import calculate, check_topk
+from ..score_space import check_link, check_space
 
 
 @METRICS.register_module()
 class CZSLMetric(BaseMetric):
-    """Accuracy over all calibration biases, in percent, from a few numbers a sample.
+    """Accuracy over all calibration biases, in percent, from a few numbers per sample.
 
     Reports ``seen``, ``unseen``, ``hm``, ``auc`` and ``best_bias`` by the standard protocol,
-    ``auc_exact`` and ``hm_exact`` over all biases, ``attr_acc`` and ``obj_acc`` without a bias;
-    see ``docs/evaluation.md``. Reads ``{world}_score``, ``attr_label`` and ``obj_label`` of each
+    ``auc_exact`` and ``hm_exact`` over all biases, ``auc_score`` and ``hm_score`` for a bias that
+    is added to the scores as they are, ``attr_acc`` and ``obj_acc`` without a bias; see
+    ``docs/evaluation.md``. Reads ``{world}_score``, ``attr_label`` and ``obj_label`` of each
     data sample and the pairs from ``dataset_meta['space']``.
+
+    The bias is added to log scores: log s for the scores of Eq. 13, s itself for a head whose
+    scores are logits (``link``, which :meth:`set_link` takes over from the head).
 
     After :meth:`set_calibration` also ``ece``, ``ece_calibrated``, ``temperature`` and
     ``seen_bias``, see :mod:`~mmcluspro.evaluation.calibration`.
@@ -49,11 +55,13 @@ class CZSLMetric(BaseMetric):
             Defaults to 'closed'.
         topk (int | Sequence[int]): The values of k. The first one has the plain names, another
             one appends ``_top{k}``. Defaults to 1.
+        bias_on (str): 'log' adds the bias to log scores, 'score' to the scores as they are. All
+            numbers but ``auc_score`` and ``hm_score`` follow. Defaults to 'log'.
         threshold (float | str, optional): Open world only. A number T keeps the unseen pairs with
             feasibility > T (Eq. 15; seen pairs always stay). 'search' takes the best standard AUC
             of ``num_thresholds`` values: for ``val_evaluator``. 'stored' is for
-            ``test_evaluator``: a hook must write the number into ``threshold`` before the test.
-            Defaults to None: all pairs.
+            ``test_evaluator``: the number comes from :meth:`set_threshold`, which
+            ``CalibrationHook`` calls. Defaults to None: all pairs.
         feasibility (dict, optional): ``dict(word_vectors=path)`` computes the feasibility from
             word vectors. Defaults to None: :meth:`set_feasibility` provides it.
         num_thresholds (int): Thresholds to search. Defaults to 50.
@@ -68,6 +76,7 @@ class CZSLMetric(BaseMetric):
     def __init__(self,
                  world: str = 'closed',
                  topk: int | Sequence[int] = 1,
+                 bias_on: str = 'log',
                  threshold: float | str | None = None,
                  feasibility: dict | None = None,
                  num_thresholds: int = 50,
@@ -76,6 +85,7 @@ class CZSLMetric(BaseMetric):
                  collect_dir: str | None = None) -> None:
         if world not in ('closed', 'open'):
             raise ValueError(f"evaluator.world must be 'closed' or 'open', got {world!r}.")
+        check_space(bias_on, 'evaluator.bias_on')
         if threshold is not None and world == 'closed':
             raise ValueError("evaluator.threshold filters the pairs of evaluator.world='open'; "
                              f'leave it None in the closed world, got {threshold!r}.')
@@ -92,14 +102,17 @@ class CZSLMetric(BaseMetric):
                          collect_dir)
         self.world = world
         self.topk = check_topk(topk)
+        self.bias_on = bias_on
         self.threshold = threshold
         self.feasibility = feasibility
         self.num_thresholds = num_thresholds
-        self.chosen: dict[str, float | None] = {}
+        self.chosen = Chosen()
         self.curve: Curve | None = None
         self._rho: Tensor | None = None
         self._thresholds: Tensor | None = None
-        self.link: str | None = None
+        self._stored: float | None = None
+        self.link = 'log'
+        self.calibrates = False
         self.calibration: Calibration | None = None
 
     @property
@@ -117,20 +130,34 @@ class CZSLMetric(BaseMetric):
             raise ValueError('set_feasibility needs finite numbers, got NaN or infinity.')
         self._rho = rho.detach().cpu()
 
-    def set_calibration(self, link: str, calibration: Calibration | None = None) -> None:
-        """Asks for probabilities and how far they can be trusted.
+    def set_threshold(self, threshold: float | None) -> None:
+        """Sets the number that ``threshold='stored'`` stands for, None for none."""
+        self._stored = threshold
+
+    def set_link(self, link: str) -> None:
+        """Sets what maps the scores of the head to log scores.
 
         Args:
             link (str): 'log' for scores of Eq. 13, 'identity' for logits.
+        """
+        check_link(link)
+        self.link = link
+
+    def set_calibration(self, calibration: Calibration | None = None) -> None:
+        """Asks for probabilities and how far they can be trusted.
+
+        Args:
             calibration (Calibration, optional): What validation chose. Defaults to None: it is
                 chosen here, on the samples of this evaluation.
         """
-        if link not in LINKS:
-            raise ValueError(f'link must be one of {LINKS}, got {link!r}.')
-        self.link, self.calibration = link, calibration
+        self.calibrates, self.calibration = True, calibration
+
+    def forget_calibration(self) -> None:
+        """Asks for no probabilities, as at the start."""
+        self.calibrates, self.calibration = False, None
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Reduces one batch; ``results`` gets one short array a sample.
+        """Reduces one batch; ``results`` gets one short array per sample.
 
         Args:
             data_batch (Any): Unused.
@@ -152,10 +179,11 @@ class CZSLMetric(BaseMetric):
                 f'The true pair ({self._space.attributes[attr]}, {self._space.objects[obj]}) of '
                 f'sample {names[row]} is not among the {len(self._space)} pairs of the '
                 f"{self.world} world; does dataset_meta['space'] belong to this phase?")
+        bias_on = 'log' if (self.bias_on, self.link) == ('log', 'log') else 'score'
         margins = reduce_scores(scores, targets, self._seen, self._pairs, self.topk, self._groups,
-                                names)
+                                names, bias_on)
         rows = margins.to_rows()
-        if self.link is not None:
+        if self.calibrates:
             sums = reduce_log_sums(scores, targets, self._groups,
                                    calibration_grid(self.calibration), self.link)
             rows = [np.concatenate(parts) for parts in zip(sums.to_rows(), rows)]
@@ -165,7 +193,7 @@ class CZSLMetric(BaseMetric):
         """Numbers of all samples; also logs them as a table and keeps ``curve``.
 
         Args:
-            results (list): One array a sample, from all ranks.
+            results (list): One array per sample, from all ranks.
 
         Returns:
             dict: Plain floats.
@@ -173,7 +201,7 @@ class CZSLMetric(BaseMetric):
         if not results:
             raise ValueError('CZSLMetric got no samples; is the dataset of the evaluator empty?')
         width, num, grid = 0, self._groups.num, calibration_grid(self.calibration)
-        if self.link is not None:
+        if self.calibrates:
             width = LogSums.width(num, len(grid))
         margins = Margins.from_rows([row[width:] for row in results], len(self.topk))
         best = best_threshold(margins) if margins.margin.shape[1] > 1 else 0
@@ -199,21 +227,20 @@ class CZSLMetric(BaseMetric):
     def evaluate(self, size: int) -> dict[str, float]:
         """As mmengine, then sets ``chosen`` on every rank."""
         metrics = super().evaluate(size)
-        self.chosen = dict(bias=metrics[f'{self.prefix}/best_bias'],
-                           threshold=metrics.get(f'{self.prefix}/threshold'))
-        if self.link is not None:
-            self.chosen |= {name: metrics[f'{self.prefix}/{name}']
-                            for name in Calibration._fields}
+        self.chosen = Chosen(metrics[f'{self.prefix}/best_bias'], *(
+            metrics.get(f'{self.prefix}/{name}') for name in Chosen._fields[1:]))
         return metrics
 
     def _score(self, sample: dict) -> Tensor:
         key = f'{self.world}_score'
         if key not in sample:
             raise ValueError(f"evaluator.world='{self.world}' needs {key} in every data sample, "
-                             f'got {sorted(sample)}; does the head predict this world?')
+                             f'got {sorted(sample)}; CandidatesHook, one of default_hooks, '
+                             'tells the model which worlds to score.')
         if sample[key].shape != (len(self._space), ):
             raise ValueError(f'{key} must have one score for each of the {len(self._space)} pairs, '
-                             f'got shape {tuple(sample[key].shape)}.')
+                             f'got shape {tuple(sample[key].shape)}; CandidatesHook, one of '
+                             'default_hooks, tells the model which pairs to score.')
         return sample[key].detach()
 
     def _prepare(self) -> None:
@@ -228,16 +255,18 @@ class CZSLMetric(BaseMetric):
         self._groups = PairGroups.all_feasible(self._seen)
         if self.threshold is None:
             return
-        if self.threshold == 'stored':
+        threshold = self._stored if self.threshold == 'stored' else self.threshold
+        if threshold is None:
             raise ValueError(
                 "evaluator.threshold='stored' found no stored threshold: test a checkpoint that "
                 "was validated with val_evaluator.threshold='search', or set "
-                'test_evaluator.threshold to a number.')
+                'test_evaluator.threshold to a number. CalibrationHook hands the stored one over: '
+                'default_hooks of the config must have it.')
         rho = self._feasibility()[self._pairs[:, 0], self._pairs[:, 1]]
-        if self.threshold == 'search':
+        if threshold == 'search':
             self._thresholds = threshold_candidates(rho, self._seen, self.num_thresholds)
         else:
-            self._thresholds = torch.tensor([float(self.threshold)], dtype=torch.float64)
+            self._thresholds = torch.tensor([float(threshold)], dtype=torch.float64)
         self._groups = PairGroups.from_thresholds(rho, self._seen, self._thresholds)
 
     def _feasibility(self) -> Tensor:
@@ -248,8 +277,8 @@ class CZSLMetric(BaseMetric):
             return feasibility_scores(attr, obj, self._space.train_pairs)
         if self._rho is None:
             raise ValueError(
-                f'evaluator.threshold={self.threshold!r} needs feasibility: add CompositionHook to '
-                'custom_hooks, set evaluator.feasibility=dict(word_vectors=path), or call '
+                f'evaluator.threshold={self.threshold!r} needs feasibility: add CandidatesHook to '
+                'default_hooks, set evaluator.feasibility=dict(word_vectors=path), or call '
                 'set_feasibility.')
         if self._rho.shape != (len(names[0]), len(names[1])):
             raise ValueError(

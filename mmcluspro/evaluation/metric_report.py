@@ -18,7 +18,7 @@ from .reduction import Margins
 
 
 def summarise(margins: Margins, topk: Sequence[int], threshold: int = 0) -> dict[str, float]:
-    """All numbers in percent; ``best_bias`` in units of the scores.
+    """All numbers in percent; ``best_bias`` in the units of the space of the bias.
 
     Args:
         margins (Margins): Of all samples.
@@ -31,6 +31,9 @@ def summarise(margins: Margins, topk: Sequence[int], threshold: int = 0) -> dict
         margin = margins.margin[:, threshold, column]
         part = standard_metrics(margin, margins.diff[:, column], margins.is_seen)
         part |= exact_metrics(margin, margins.is_seen)
+        literal = standard_metrics(margins.score_margin[:, threshold, column],
+                                   margins.score_diff[:, column], margins.is_seen)
+        part |= {f'{name}_score': literal[name] for name in ('auc', 'hm')}
         for name, right in (('attr_acc', margins.attr_right), ('obj_acc', margins.obj_right)):
             if right is not None:
                 part[name] = 100 * float(right[:, threshold, column].mean())
@@ -73,9 +76,9 @@ def summarise_calibration(sums: LogSums, is_seen: np.ndarray, calibration: Calib
 
 
 def format_table(numbers: dict[str, float], topk: Sequence[int]) -> str:
-    """One aligned line a k below a line of names."""
-    names = ['seen', 'unseen', 'hm', 'auc', 'auc_exact', 'hm_exact', 'attr_acc', 'obj_acc',
-             'best_bias', 'ece', 'ece_calibrated']
+    """One aligned line per k below a line of names."""
+    names = ['seen', 'unseen', 'hm', 'auc', 'auc_score', 'hm_score', 'auc_exact', 'hm_exact',
+             'attr_acc', 'obj_acc', 'best_bias', 'ece', 'ece_calibrated']
     names = [name for name in names if name in numbers]
     lines = [['', *names]]
     for column, k in enumerate(topk):
