@@ -1,1 +1,4 @@
 """Engine: checkpoints, launching, hooks."""
+from .runner import ResumableRunner, SafeRunner
+
+__all__ = ['ResumableRunner', 'SafeRunner']

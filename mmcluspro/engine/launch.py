@@ -1,9 +1,8 @@
-"""What ``tools/train.py`` and ``tools/test.py`` share: flags, set-up, messages."""
+"""What ``tools/train.py`` and ``tools/test.py`` share: flags, config, runner, process group."""
 import argparse
 import os
-import sys
-from collections.abc import Callable
 from copy import deepcopy
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -11,9 +10,12 @@ from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from ..registry import explain
+from mmcluspro.utils.paths import configs_folder
 
-CARRIED = Path(__file__).resolve().parents[1] / '.mim' / 'configs'
+from .data_field import merge_options, place_data
+from .messages import ConfigError, raised_here, reason
+from .runner import SafeRunner
+
 LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 
 
@@ -64,39 +66,69 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         if args.no_pin_memory:
             loader.pin_memory = False
         cfg[field] = loader
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
+    apply_options(cfg, args.cfg_options)
     return cfg
+
+
+def apply_options(cfg: Config, options: dict | None) -> None:
+    """Merges ``--cfg-options`` into a config.
+
+    Raises:
+        ConfigError: An option does not fit the config, such as an index beyond a list.
+    """
+    try:
+        merge_options(cfg, options or {})
+    except Exception as error:
+        if raised_here(error):
+            raise
+        given = ' '.join(f'{key}={value}' for key, value in (options or {}).items())
+        raise ConfigError(f'--cfg-options {given} does not fit the config: {reason(error)}'
+                          ) from error
 
 
 def find_config(name: str) -> Path:
     """Finds a config file by path, or by name among those of the package."""
-    path = Path(name)
+    path, folder = Path(name), configs_folder()
     if path.is_file():
         return path
-    found = sorted(CARRIED.rglob(path.name)) if path.name == name else []
+    found = sorted(folder.rglob(path.name)) if path.name == name else []
     if found:
         return found[0]
     raise FileNotFoundError(
         f'The config {name} does not exist. Configs of mmcluspro: '
-        + (', '.join(sorted(item.name for item in CARRIED.glob('*.py'))) or 'none installed') + '.')
+        + (', '.join(sorted(item.name for item in folder.glob('*.py'))) or 'none installed') + '.')
 
 
 def read_config(name: str | Path) -> Config:
-    """Reads a config by path or name.
+    """Reads a config by path or name, and puts its field ``data`` in place.
 
     Configs elsewhere name ours as ``_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'``.
+
+    Raises:
+        ConfigError: The file is not a valid config.
     """
-    os.environ.setdefault('MMCLUSPRO_CONFIGS', str(CARRIED))
-    return Config.fromfile(find_config(str(name)))
+    os.environ.setdefault('MMCLUSPRO_CONFIGS', str(configs_folder()))
+    path = find_config(str(name))
+    try:
+        cfg = Config.fromfile(path)
+    except SyntaxError as error:
+        # mmengine reads a copy; the name in the error is not that of the user's file.
+        line = (error.text or '').strip()
+        raise ConfigError(f'The config {path}, or one of its _base_ files, is not valid Python: '
+                          f'{error.msg} in line {error.lineno}: {line}') from error
+    except Exception as error:  # the file is code of the user: anything may be raised
+        raise ConfigError(f'The config {path} cannot be read: {reason(error)}') from error
+    place_data(cfg)
+    return cfg
 
 
 def build_runner(cfg: Config) -> Runner:
-    """Starts the process group if the launcher asks for one, then the runner."""
+    """Starts the process group if the launcher asks for one, then the runner.
+
+    The runner is the one that ``runner_type`` names, or a :class:`SafeRunner`.
+    """
     start_cpu_process_group(cfg)
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(deepcopy(cfg))
-    runner.register_hook(dict(type='mmcluspro.ResumeHook'))
-    return runner
+    return RUNNERS.build(cfg) if 'runner_type' in cfg else SafeRunner.from_cfg(deepcopy(cfg))
 
 
 def start_cpu_process_group(cfg: Config) -> None:
@@ -122,49 +154,9 @@ def start_cpu_process_group(cfg: Config) -> None:
         raise ValueError(
             f"launcher='{cfg.launcher}' needs GPUs. On CPUs use --launcher pytorch or slurm.")
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group('gloo')
+        seconds = (cfg.get('env_cfg') or {}).get('dist_cfg', {}).get('timeout', 1800)
+        torch.distributed.init_process_group('gloo', timeout=timedelta(seconds=seconds))
     wrapper = dict(
         type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None)
     wrapper.update(cfg.get('model_wrapper_cfg') or {})
     cfg.model_wrapper_cfg = wrapper
-
-
-def raised_here(error: BaseException) -> bool:
-    """Whether an error was raised by this package itself."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get('__name__', '').startswith(
-        'mmcluspro.')
-
-
-def run_command(main: Callable[[], None]) -> None:
-    """Runs a tool; what a user can mend is said in words, without a traceback.
-
-    ``MMCLUSPRO_TRACEBACK=1`` shows the traceback all the same.
-
-    Args:
-        main (Callable): The tool.
-    """
-    try:
-        main()
-    except (KeyError, ValueError, FileNotFoundError, ImportError, TypeError,
-            RuntimeError) as error:
-        text = explain(error)
-        # Of these two kinds only our own are written for users.
-        unclear = isinstance(error, (TypeError, RuntimeError)) and not raised_here(error)
-        if (unclear and text is None) or os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
-            raise
-        text = text or (error.args[0] if error.args else repr(error))
-        if isinstance(error, FileNotFoundError) and error.filename:
-            text = f'{error.strerror}: {error.filename}'
-        print(f'\nerror: {text}\n(MMCLUSPRO_TRACEBACK=1 shows where it was raised.)',
-              file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print('\nInterrupted. The same command with --resume goes on from the last checkpoint.',
-              file=sys.stderr)
-        raise SystemExit(130) from None
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()

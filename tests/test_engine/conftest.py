@@ -25,9 +25,9 @@ def small_config(work_dir, name='baseline_shapes.py', **options):
     """A config of the repository, cut down to seconds."""
     cfg = Config.fromfile(ROOT / 'configs' / name)
     cfg.merge_from_dict({
-        'train_cfg.max_epochs': 2,
+        'train_cfg.max_epochs': 2, 'train_cfg.val_interval': 1,
         'train_dataloader.dataset.indices': 128,
-        'val_dataloader.dataset.indices': list(range(0, 510, 8)),
+        'val_dataloader.dataset.indices': list(range(0, 1020, 16)),
         'test_dataloader.dataset.indices': list(range(0, 1020, 16)),
         'default_hooks.logger.interval': 1,
         'default_hooks.checkpoint.max_keep_ckpts': 5,

@@ -1,4 +1,5 @@
 """One process of a distributed test: trains, and leaves what it has for comparison."""
+import json
 import sys
 from pathlib import Path
 
@@ -11,13 +12,14 @@ from mmcluspro.engine.launch import build_runner
 
 
 def main() -> None:
-    name, work_dir, batch_size, launcher = sys.argv[1:]
+    name, work_dir, batch_size, launcher, options = sys.argv[1:]
     torch.set_num_threads(1)
     cfg = small_config(
         work_dir, name, **STILL, **{
             'train_cfg.max_epochs': 1,
             'train_dataloader.batch_size': int(batch_size),
             'launcher': launcher,
+            **json.loads(options),
         })
     cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', interval=1)

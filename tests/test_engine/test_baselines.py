@@ -10,7 +10,7 @@ def train(run, work_dir, name):
     """Trains on a batch, validates, and returns the model and what moved."""
     runner = run(work_dir, f'baselines/{name}_shapes.py', **{
         'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 64,
-        'val_dataloader.dataset.indices': list(range(0, 510, 16)),
+        'val_dataloader.dataset.indices': list(range(0, 1020, 32)),
         'param_scheduler': None})
     before = {key: p.detach().clone() for key, p in runner.model.named_parameters()}
     runner.train()

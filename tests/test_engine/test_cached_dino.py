@@ -105,4 +105,4 @@ def test_features_equal_images(folder, data, method, capsys):
                 outputs.append(model.head(model.extract_feat(data['inputs'])))
         assert inputs.shape == (count, WIDTH)
         torch.testing.assert_close(outputs[1], outputs[0], atol=1e-5, rtol=1e-5)
-    assert models[1].backbone.backbone._tower == []
+    assert not models[1].backbone.backbone.built

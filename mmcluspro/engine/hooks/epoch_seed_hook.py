@@ -9,6 +9,8 @@ from mmengine.runner import Runner
 
 from mmcluspro.registry import HOOKS
 
+from ..generators import State, generator_state, restore_generators
+
 
 @HOOKS.register_module()
 class EpochSeedHook(Hook):
@@ -22,6 +24,9 @@ class EpochSeedHook(Hook):
 
     priority = 'VERY_HIGH'
 
+    def __init__(self) -> None:
+        self._state: State = {}
+
     def before_train_epoch(self, runner: Runner) -> None:
         """Seeds python, numpy and torch."""
         sequence = np.random.SeedSequence((runner.seed, runner.epoch, get_rank(), get_world_size()))
@@ -29,3 +34,11 @@ class EpochSeedHook(Hook):
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
+
+    def before_val(self, runner: Runner) -> None:
+        """Remembers the generators."""
+        self._state = generator_state()
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """A validation changes nothing in what follows, and may be made up for on resuming."""
+        restore_generators(self._state)

@@ -1,43 +1,25 @@
 """Initialises the prototypes, moves them after each iteration, logs their health."""
-import random
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from mmcluspro.models.heads import ClusProHead
+from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
-from .composition_hook import unwrap
-
-
-class SeededView(Dataset):
-    """Some samples of a dataset; the randomness of each depends on its index only."""
-
-    def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
-        self.dataset, self.indices = dataset, indices
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, position: int) -> Any:
-        index = self.indices[position]
-        random.seed(index)
-        np.random.seed(index % 2**32)
-        # torch.manual_seed would walk over all devices, a millisecond a sample.
-        torch.default_generator.manual_seed(index)
-        return self.dataset[index]
+from ..finite import finite_rows, shorten
+from ..primitive_features import primitive_features
+from .parts import unwrap
 
 
 @HOOKS.register_module()
 class PrototypeHook(Hook):
-    """Runs the banks of a :class:`~mmcluspro.models.heads.ClusProHead`.
+    """Runs the banks of a head such as :class:`~mmcluspro.models.heads.ClusProHead`.
+
+    Heads without banks are left alone.
 
     Args:
         init_samples (int, optional): How many training images the prototypes
@@ -58,21 +40,27 @@ class PrototypeHook(Hook):
         self.init_samples = init_samples
         self.interval = interval
 
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Says that a training from a published file starts from new prototypes."""
+        if isinstance(runner._train_loop, BaseLoop) and lacks_training_state(
+                unwrap(runner.model), checkpoint.get('state_dict', {})):
+            runner.logger.warning(
+                'The checkpoint holds no prototypes, for example a published file: training '
+                'starts from new ones, found in the training images with the weights of the '
+                'checkpoint.')
+
     def before_train(self, runner: Runner) -> None:
         """Fills the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
-        if not isinstance(model.head, ClusProHead):
-            raise ValueError(
-                f'PrototypeHook needs a ClusProHead, got {type(model.head).__name__}: take the '
-                'hook out of custom_hooks, or change model.head.')
-        banks = {branch: model.head.bank(branch) for branch in model.head.banks}
+        banks = model.head.clustered
         if all(bool(bank.initialised) for bank in banks.values()):
             return
         total = len(runner.train_dataloader.dataset)
         count = min(self.init_samples or total, total)
         runner.logger.info(f'Initialising the prototypes from {count} training images')
         indices = np.linspace(0, total - 1, count).round().astype(int)
-        features, labels = extract(model, runner.train_dataloader, indices)
+        features, labels = primitive_features(model, runner.train_dataloader, indices)
+        _require_finite(features, runner.train_dataloader.dataset, indices)
         for branch, bank in banks.items():
             counts = torch.bincount(labels[branch], minlength=bank.num_classes)
             bank.initialise(features[branch], labels[branch], counts)
@@ -87,42 +75,14 @@ class PrototypeHook(Hook):
                 runner.message_hub.update_scalar(f'train/{name}', value)
 
 
-@torch.no_grad()
-def extract(model: Any, loader: DataLoader,
-            indices: np.ndarray) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Features and labels of training images, the same on any number of ranks.
-
-    Args:
-        model (nn.Module): Classifier; runs in eval mode.
-        loader (DataLoader): Whose dataset, batch size, workers and collate
-            function are used.
-        indices (np.ndarray): Images to take, shape (N,).
-
-    Returns:
-        tuple: Features (N, D) and labels (N,) by branch, in the order given.
-    """
-    world, rank = get_world_size(), get_rank()
-    # Every rank takes each world-th image; the last ones repeat to make the shares equal.
-    padded = np.concatenate([indices, indices[:1].repeat(-len(indices) % world)])
-    mine = DataLoader(
-        SeededView(loader.dataset, padded[rank::world].tolist()),
-        batch_size=loader.batch_size, num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn)
-    state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    training = model.training
-    model.eval()
-    parts: list[list[Tensor]] = [[], [], [], []]
-    for batch in mine:
-        data = model.data_preprocessor(batch, False)
-        feats = model.extract_feat(data['inputs'])
-        labels = model.head.labels(data['data_samples'])
-        for part, tensor in zip(parts, (feats[-3], feats[-2], labels['attr'], labels['obj'])):
-            part.append(tensor)
-    model.train(training)
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    torch.set_rng_state(state[2])
-    f_a, f_o, attr, obj = (
-        torch.stack(all_gather(torch.cat(part).contiguous()), dim=1).flatten(0, 1)[:len(indices)]
-        for part in parts)
-    return dict(attr=f_a, obj=f_o), dict(attr=attr, obj=obj)
+def _require_finite(features: dict[str, Tensor], dataset: Any, indices: np.ndarray) -> None:
+    """Names the training images whose features (N, D) hold NaN or infinity."""
+    finite = torch.stack([finite_rows(part) for part in features.values()]).all(dim=0)
+    bad = (~finite).nonzero()[:, 0].tolist()
+    if bad:
+        names = [dataset.get_data_info(int(indices[i])).get('img_path', f'sample {indices[i]}')
+                 for i in bad]
+        raise ValueError(
+            f'{len(bad)} of {len(indices)} training images have features with NaN or infinity '
+            f'before training: {shorten(names)}. Repair or remove them, or check the weights of '
+            'the backbone.')

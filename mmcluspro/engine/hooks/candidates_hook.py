@@ -1,0 +1,44 @@
+"""The candidates of each evaluation, and what its metrics must know of the head."""
+from typing import Any
+
+from mmengine.evaluator import Evaluator
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from mmcluspro.evaluation import head_feasibility, phase_worlds
+from mmcluspro.registry import HOOKS
+
+from .parts import czsl_metrics, unwrap
+
+
+@HOOKS.register_module()
+class CandidatesHook(Hook):
+    """Lets the model score the pairs of the phase, for every world that a metric asks for.
+
+    The metrics get the link of the head, those of the open world also the feasibility of all
+    pairs, from the weights that are evaluated.
+    """
+
+    # After EMAHook, which puts the averaged weights into the model before an epoch.
+    priority = 'BELOW_NORMAL'
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        """Prepares a validation."""
+        self._prepare(runner, runner.val_loop, runner.val_evaluator)
+
+    def before_test_epoch(self, runner: Runner) -> None:
+        """Prepares a test."""
+        self._prepare(runner, runner.test_loop, runner.test_evaluator)
+
+    def _prepare(self, runner: Runner, loop: Any, evaluator: Evaluator) -> None:
+        model, space = unwrap(runner.model), loop.dataloader.dataset.space
+        metrics = czsl_metrics(evaluator)
+        model.answer_from(phase_worlds(space, {metric.world for metric in metrics}))
+        model.head.forget_adaptation()
+        rho = None
+        if any(metric.wants_feasibility for metric in metrics):
+            rho = head_feasibility(model.head, space)
+        for metric in metrics:
+            metric.set_link(model.head.link)
+            if rho is not None:
+                metric.set_feasibility(rho)

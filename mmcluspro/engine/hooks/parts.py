@@ -1,0 +1,37 @@
+"""What several hooks need: the model inside its wrapper, our metrics, other hooks."""
+from typing import Any, TypeVar
+
+from mmengine.evaluator import Evaluator
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from mmcluspro.evaluation import CZSLMetric
+
+Kind = TypeVar('Kind', bound=Hook)
+
+
+def unwrap(model: nn.Module) -> Any:
+    """Returns the model inside DDP and its like."""
+    return model.module if is_model_wrapper(model) else model
+
+
+def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
+    """Returns those metrics of an evaluator that are ours."""
+    return [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]
+
+
+def find_hook(runner: Runner, kind: type[Kind]) -> Kind:
+    """Returns the hook of a kind.
+
+    Raises:
+        ValueError: There is none; says what to write into the config.
+    """
+    for hook in runner.hooks:
+        if isinstance(hook, kind):
+            return hook
+    raise ValueError(
+        f'The runner has no {kind.__name__}: add it to default_hooks of the config, for example '
+        f"dict(type='mmcluspro.{kind.__name__}'), or take over default_hooks of "
+        'configs/_base_/default_runtime.py.')

@@ -1,0 +1,73 @@
+"""Runners: safe loading, and training loops that resume to the last bit."""
+from copy import deepcopy
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+from mmengine.runner import BaseLoop, Runner
+
+from mmcluspro.registry import RUNNERS
+
+from .checkpoint import safe_loading
+from .data_field import place_data
+from .loops import EpochLoop, IterLoop
+
+# The default hooks that mmengine adds where the config does not set them to None.
+MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler',
+                  'checkpoint')
+
+
+@RUNNERS.register_module()
+class SafeRunner(Runner):
+    """mmengine's runner, which reads all checkpoints through :func:`safe_loading`.
+
+    ``default_hooks=dict(curve=None)`` in a config switches a hook off.
+    """
+
+    @classmethod
+    def from_cfg(cls, cfg: Config | ConfigDict) -> Runner:
+        """Builds the runner; the field ``data`` of a config that was read elsewhere is placed."""
+        cfg = deepcopy(cfg)
+        place_data(cfg)
+        return super().from_cfg(cfg)
+
+    def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
+        """Registers ``default_hooks``; None switches off any of them, not only mmengine's own."""
+        super().register_default_hooks({
+            name: hook for name, hook in (hooks or {}).items()
+            if hook is not None or name in MMENGINE_HOOKS})
+
+    def train(self) -> Any:
+        """Trains, after resuming or loading what the config names."""
+        with safe_loading():
+            return super().train()
+
+    def val(self) -> Any:
+        """Validates, after loading what the config names."""
+        with safe_loading():
+            return super().val()
+
+    def test(self) -> Any:
+        """Tests, after loading what the config names."""
+        with safe_loading():
+            return super().test()
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads a checkpoint; :meth:`resume` comes here, too."""
+        with safe_loading():
+            return super().load_checkpoint(*args, **kwargs)
+
+
+@RUNNERS.register_module()
+class ResumableRunner(SafeRunner):
+    """A :class:`SafeRunner` whose ``train_cfg`` builds :class:`EpochLoop` or :class:`IterLoop`.
+
+    A ``train_cfg`` with a ``type`` is built as it says.
+    """
+
+    def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """Builds the loop of ``train_cfg``."""
+        if isinstance(loop, BaseLoop) or 'type' in loop:
+            return super().build_train_loop(loop)
+        fields = dict(loop)
+        kind = EpochLoop if fields.pop('by_epoch') else IterLoop
+        return kind(**fields, runner=self, dataloader=self._train_dataloader)

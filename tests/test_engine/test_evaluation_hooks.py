@@ -1,0 +1,133 @@
+"""Each hook has one job: labels, candidates, calibration, and all from the weights evaluated."""
+import pytest
+import torch
+
+from mmcluspro.engine.hooks import (
+    CalibrationHook,
+    CandidatesHook,
+    LabelsHook,
+    needs_calibration,
+)
+from mmcluspro.engine.hooks.parts import find_hook
+from mmcluspro.evaluation import Chosen, CZSLMetric, head_feasibility
+from mmcluspro.models import Candidates
+from mmcluspro.utils.safe_load import safe_load
+
+SMALL = {'train_dataloader.dataset.indices': 64, 'train_cfg.max_epochs': 1}
+
+
+@pytest.fixture(scope='module')
+def checkpoint(run, tmp_path_factory):
+    """A validated checkpoint of a moment's training."""
+    folder = tmp_path_factory.mktemp('short')
+    runner = run(folder, **SMALL)
+    runner.train()
+    return folder / 'epoch_1.pth'
+
+
+def test_everything_is_read_from_the_averaged_weights(run, tmp_path, monkeypatch):
+    """EMAHook swaps the weights in before_val_epoch: feasibility must be computed after it."""
+    runner = run(tmp_path, **{
+        'model.head.feasibility': 'trained', 'train_cfg.max_epochs': 1,
+        'train_dataloader.dataset.indices': 256,
+        'custom_hooks': [dict(type='EMAHook', momentum=0.3)]})
+    used, seen = [], []
+    process = CZSLMetric.process
+
+    def spy(metric, batch, samples):
+        if metric.world == 'open' and not metric.results:
+            used.append(metric._rho)
+            seen.append(head_feasibility(runner.model.head, runner.val_dataloader.dataset.space))
+        return process(metric, batch, samples)
+
+    monkeypatch.setattr(CZSLMetric, 'process', spy)
+    runner.train()
+
+    assert len(used) == 1
+    torch.testing.assert_close(used[0], seen[0], rtol=0, atol=0)
+    after = head_feasibility(runner.model.head, runner.val_dataloader.dataset.space)
+    assert (after - seen[0]).abs().max() > 1e-4  # the source weights are back, and differ
+
+
+def test_each_checkpoint_is_tested_with_its_own_threshold(run, checkpoint, tmp_path):
+    paths, numbers = [], []
+    for place, (threshold, temperature) in enumerate(((0.3, 0.5), (0.6, 2.0))):
+        saved = safe_load(checkpoint)
+        saved['meta']['calibration']['open'].update(threshold=threshold, temperature=temperature)
+        paths.append(tmp_path / f'{place}.pth')
+        torch.save(saved, paths[-1])
+    runner = run(tmp_path / 'test', load_from=str(paths[0]))
+
+    for path in paths:
+        runner.load_checkpoint(str(path))
+        runner._has_loaded = True
+        numbers.append(runner.test())
+
+    assert [part['czsl_open/threshold'] for part in numbers] == [0.3, 0.6]
+    assert [part['czsl_open/temperature'] for part in numbers] == [0.5, 2.0]
+    assert numbers[0]['czsl_open/auc'] != numbers[1]['czsl_open/auc']
+    # The config says what it said.
+    assert runner.test_evaluator.metrics[1].threshold == 'stored'
+    assert runner.cfg.test_evaluator[1].threshold == 'stored'
+
+
+def test_a_checkpoint_without_calibration_does_not_inherit_that_of_the_last(
+        run, checkpoint, tmp_path):
+    saved = safe_load(checkpoint)
+    del saved['meta']['calibration']
+    torch.save(saved, tmp_path / 'early.pth')
+    runner = run(tmp_path / 'test', load_from=str(checkpoint))
+    runner.load_or_resume()
+    assert not needs_calibration(runner)
+
+    runner.load_checkpoint(str(tmp_path / 'early.pth'))
+
+    assert needs_calibration(runner) and not find_hook(runner, CalibrationHook).chosen
+    with pytest.raises(ValueError, match='found no stored threshold'):
+        runner.test()
+
+
+def without(runner, kind):
+    """The runner of a config whose default_hooks lack a hook."""
+    runner._hooks = [hook for hook in runner.hooks if not isinstance(hook, kind)]
+    return runner
+
+
+def test_a_missing_hook_is_named(run, checkpoint, tmp_path):
+    options = dict(load_from=str(checkpoint))
+
+    with pytest.raises(ValueError, match='no CalibrationHook: add it to default_hooks'):
+        needs_calibration(without(run(tmp_path / 'a'), CalibrationHook))
+    with pytest.raises(ValueError, match='CalibrationHook hands the stored one over'):
+        without(run(tmp_path / 'b', **options), CalibrationHook).test()
+    with pytest.raises(ValueError, match='pairs, got shape .* CandidatesHook'):
+        without(run(tmp_path / 'c', **options), CandidatesHook).test()
+
+
+def test_hooks_run_in_an_order_that_works(run, tmp_path):
+    """Candidates after the averaged weights, calibration before the checkpoint is saved."""
+    runner = run(tmp_path, custom_hooks=[dict(type='EMAHook')])
+    order = [type(hook).__name__ for hook in runner.hooks]
+    assert order.index('EMAHook') < order.index('CandidatesHook')
+    assert order.index('CalibrationHook') < order.index('SafeCheckpointHook')
+    assert order.index('LabelsHook') < order.index('PrototypeHook')
+
+
+def test_other_labels_are_refused_before_an_evaluation(run, tmp_path):
+    model = run(tmp_path).model
+    names = list(model.space.attributes)
+    other = Candidates.from_space(type(model.space)(
+        ['purple', *names[1:]], model.space.objects, model.space.pairs, model.space.seen))
+    with pytest.raises(ValueError, match='model.space and the datasets'):
+        model.answer_from({'closed': other})
+
+
+def test_what_validation_chose_cannot_be_changed(run, checkpoint, tmp_path):
+    runner = run(tmp_path, load_from=str(checkpoint))
+    runner.load_or_resume()
+    chosen = find_hook(runner, CalibrationHook).chosen
+    with pytest.raises(TypeError):
+        chosen['open'] = Chosen()
+    with pytest.raises(AttributeError):
+        chosen['open'].threshold = 0.0
+    assert {LabelsHook, CandidatesHook} <= {type(hook) for hook in runner.hooks}

@@ -1,0 +1,94 @@
+"""Prototypes are initialised from training images, evenly spread, without a trace elsewhere."""
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Subset
+
+from mmcluspro.engine.hooks import PrototypeHook
+from mmcluspro.engine.primitive_features import primitive_features
+from mmcluspro.models.image_run import run_images
+
+
+@pytest.fixture
+def runner(run, tmp_path):
+    return run(tmp_path, 'cluspro_shapes.py', **{'train_dataloader.dataset.indices': 96})
+
+
+def initialise(runner, **kwargs):
+    """The banks after ``before_train``; they were empty before."""
+    banks = runner.model.head.clustered
+    for bank in banks.values():
+        bank.initialised.fill_(False)
+    PrototypeHook(**kwargs).before_train(runner)
+    assert all(bool(bank.initialised) for bank in banks.values())
+    return {branch: bank.prototypes.clone() for branch, bank in banks.items()}
+
+
+@pytest.mark.parametrize('init_samples, count', [(32, 32), (96, 96), (1000, 96), (None, 96)])
+def test_init_samples_takes_so_many_images_evenly_spread(runner, monkeypatch, init_samples, count):
+    taken = []
+    monkeypatch.setattr(
+        'mmcluspro.engine.hooks.prototype_hook.primitive_features',
+        lambda model, loader, indices: taken.append(indices) or primitive_features(
+            model, loader, indices))
+
+    got = initialise(runner, init_samples=init_samples)
+
+    (indices, ) = taken
+    assert len(indices) == len(set(indices)) == count
+    assert indices[0] == 0 and indices[-1] == 95
+    assert np.diff(indices).max() - np.diff(indices).min() <= 1
+    for branch, bank in runner.model.head.clustered.items():
+        features, labels = primitive_features(runner.model, runner.train_dataloader, indices)
+        bank.initialise(features[branch], labels[branch],
+                        torch.bincount(labels[branch], minlength=bank.num_classes))
+        torch.testing.assert_close(got[branch], bank.prototypes)
+
+
+def test_fewer_images_give_other_prototypes_and_the_hook_says_how_many(runner, monkeypatch):
+    lines = []
+    monkeypatch.setattr(runner.logger, 'info', lines.append)
+    few, every = initialise(runner, init_samples=24), initialise(runner)
+    assert lines == ['Initialising the prototypes from 24 training images',
+                     'Initialising the prototypes from 96 training images']
+    assert all(not few[branch].equal(every[branch]) for branch in few)
+
+
+@pytest.mark.parametrize('init_samples', [0, -3])
+def test_init_samples_must_be_positive(init_samples):
+    with pytest.raises(ValueError, match=f'init_samples must be positive, got {init_samples}'):
+        PrototypeHook(init_samples=init_samples)
+
+
+def test_features_are_those_of_the_model_and_the_generators_stay(runner):
+    model, loader = runner.model, runner.train_dataloader
+    model.train()
+    indices = np.array([5, 3, 90, 17, 3])
+    state = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+
+    features, labels = primitive_features(model, loader, indices)
+
+    assert model.training
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == state[:2]
+    assert torch.get_rng_state().equal(state[2])
+    again, _ = primitive_features(model, loader, indices[::-1].copy())
+    for branch in ('attr', 'obj'):
+        torch.testing.assert_close(features[branch], again[branch].flip(0))
+        assert features[branch][1].equal(features[branch][4])
+        assert labels[branch].tolist() == [
+            loader.dataset.get_data_info(int(i))[f'{branch}_label'] for i in indices]
+
+
+def test_one_run_over_images_restores_the_mode_also_after_an_error(runner):
+    model, loader = runner.model, runner.val_dataloader
+    some = DataLoader(Subset(loader.dataset, range(5)), 2, collate_fn=loader.collate_fn)
+    model.train()
+    batches = list(run_images(model, some))
+    assert [len(batch.features) for batch in batches] == [2, 2, 1] and model.training
+    assert not any(batch.features.attribute.requires_grad for batch in batches)
+    run = run_images(model, [{'inputs': 3}])
+    with pytest.raises(Exception, match='.'):
+        next(run)
+    assert model.training
