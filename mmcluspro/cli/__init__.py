@@ -15,8 +15,8 @@ COMMANDS = {
     'predict': ('mmcluspro.cli.predict', 'name attribute and object of your images'),
     'make-split': ('mmcluspro.cli.make_split', 'split your own images into seen and unseen pairs'),
     'check-data': ('mmcluspro.cli.check_data', 'count a dataset and list what is wrong with it'),
-    'export': ('mmcluspro.export', 'write ONNX files'),
-    'demo': ('mmcluspro.demo', 'start the web page'),
+    'export': ('mmcluspro.export.export_command', 'write ONNX files'),
+    'demo': ('mmcluspro.demo.demo_command', 'start the web page'),
 }
 EXTRAS = ('export', 'demo')
 EXAMPLES = """examples:
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     # Said by mmcv-lite in every process; none of its operators is used here.
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
-    from mmcluspro.engine.launch import run_command
+    from mmcluspro.engine.messages import run_command
     codes: list[Any] = []
     run_command(lambda: codes.append(find_main(words[0])(words[1:])))
     return codes[0] or 0
@@ -68,8 +68,7 @@ def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
     """
     module = COMMANDS[command][0]
     try:
-        found = getattr(import_module(module), 'main', None)
-        return found or import_module(f'{module}.command').main
+        return import_module(module).main
     except ModuleNotFoundError as error:
         if command not in EXTRAS:
             raise

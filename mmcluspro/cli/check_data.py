@@ -7,8 +7,7 @@ Ends with 0 when nothing is wrong, otherwise with 1.
 import argparse
 from collections.abc import Sequence
 
-from mmcluspro.datasets.check import DATASET_NAMES, check_dataset
-from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.datasets.dataset_check import DATASET_NAMES, check_dataset
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('root', help='folder with images/, the pair lists and the metadata')
     parser.add_argument('--dataset', choices=DATASET_NAMES, default='generic',
                         help='whose counts to expect; shapes and generic: only consistency')
-    parser.add_argument('--split', default=DEFAULT_SPLIT, help='folder of the pair lists')
+    parser.add_argument('--split', help='folder of the pair lists (default: that of the dataset)')
     parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
     parser.add_argument('--limit', type=int, default=10, help='faults of each kind to show')
     args = parser.parse_args(argv)

@@ -1,6 +1,7 @@
 """Names the attribute and the object of images: ``mmcluspro predict``."""
 import argparse
 import hashlib
+import io
 import json
 import sys
 import time
@@ -14,6 +15,7 @@ from mmcluspro.apis.images import list_images
 from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
+from mmcluspro.utils.model_flags import add_model_flags, model_options
 
 from .result_file import ResultFile, check_suffix
 
@@ -39,7 +41,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--out', help='file for the answers: .csv, .json or .jsonl '
                         '(default: print them)')
     parser.add_argument('--pairs', metavar='FILE', help='choose from these pairs, one "attribute '
-                        'object" or "attribute,object" a line; new words are allowed')
+                        'object" or "attribute,object" per line; new words are allowed')
     parser.add_argument('--attributes', nargs='+', metavar='NAME',
                         help='choose from all pairs of these attributes and --objects')
     parser.add_argument('--objects', nargs='+', metavar='NAME', help='see --attributes')
@@ -52,7 +54,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--batch-size', type=int, default=32)
     parser.add_argument('--workers', type=int, default=2, help='threads that read images')
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
-    parser.add_argument('--config', help='used instead of the config inside the checkpoint')
+    add_model_flags(parser)
     return parser.parse_args(argv)
 
 
@@ -60,11 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Predicts; ends with 0 also when some images cannot be read."""
     args = parse_args(argv)
     warnings.showwarning = _say
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # file names may be any bytes
+            stream.reconfigure(errors='surrogateescape')
     if args.out:
         check_suffix(args.out)  # before the model is loaded
     pairs = read_pairs(args.pairs) if args.pairs else None
     names = [item.name for item in list_images(args.images)]
-    inferencer = CZSLInferencer(args.checkpoint, args.device, args.config)
+    inferencer = CZSLInferencer(args.checkpoint, args.device, **model_options(args))
     options = dict(pairs=pairs, top_k=args.top_k, threshold=args.threshold, world=args.world,
                    batch_size=args.batch_size, attributes=args.attributes, objects=args.objects,
                    workers=args.workers)

@@ -6,10 +6,14 @@ import io
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mmcluspro.apis.result import Prediction
+from mmcluspro.utils.atomic import write_bytes, write_text
+from mmcluspro.utils.locks import take_lock
+from mmcluspro.utils.spreadsheet import guard, unguard
 
 SUFFIXES = ('.csv', '.json', '.jsonl')
 PAIR_COLUMNS = ('attribute', 'object', 'probability', 'attribute_score', 'object_score', 'seen')
@@ -36,32 +40,58 @@ class ResultFile:
         self.done: dict[str, dict[str, Any]] = {}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and self.path.stat().st_size:
+            self._open().close()  # refused while another process writes
             self._check_facts(facts)
             kept = self._read()
         else:
-            self.facts_path.write_text(json.dumps(facts, indent=2) + '\n')
+            write_text(self.facts_path, json.dumps(facts, indent=2) + '\n')
             kept = self._header()
-        # Written beside and renamed: an end at this moment loses nothing.
-        part = self.path.with_name(self.path.name + '.part')
-        part.write_bytes(kept)
-        os.replace(part, self.path)
-        self._file = open(self.path, 'r+b', buffering=0)  # noqa: SIM115
+        write_bytes(self.path, kept)
+        self._file = self._open()
         self._file.seek(0, os.SEEK_END)
 
+    def _open(self) -> io.FileIO:
+        file = open(self.path, 'r+b', buffering=0)  # noqa: SIM115
+        if not take_lock(file):
+            file.close()
+            raise ValueError(f'Another process writes to {self.path}. Wait for it, or give another '
+                             '--out.')
+        return file
+
     def append(self, predictions: Sequence[Prediction]) -> None:
-        """Adds records with a single write, so that the file is complete before and after."""
+        """Adds records with a single write, so that the file is complete before and after.
+
+        Raises:
+            OSError: The disk is full, or the like; the records before are there.
+        """
         if not predictions:
             return
+        size = os.fstat(self._file.fileno()).st_size
         records = [self._record(prediction) for prediction in predictions]
         if self.path.suffix == '.json':
             text = ('' if not self.done else ',') + '\n' + ',\n'.join(records) + '\n]\n'
             self._file.seek(-2 if not self.done else -3, os.SEEK_END)
         else:
             text = ''.join(records)
-        self._file.write(text.encode())
+        try:
+            _write_all(self._file, text.encode(errors='surrogateescape'))
+        except OSError as error:
+            self._mend(size)
+            raise OSError(
+                error.errno, f'{self.path} cannot be written ({error.strerror}); {len(self.done)} '
+                'images are in it. Make room, and the same command goes on') from error
         self.done |= {prediction.image: dict(error=prediction.error,
                                              abstained=prediction.abstained)
                       for prediction in predictions}
+
+    def _mend(self, size: int) -> None:
+        """Takes half a write back."""
+        with suppress(OSError):
+            self._file.truncate(size)
+            if self.path.suffix == '.json':
+                end = b'[]\n' if not self.done else b'\n]\n'
+                self._file.seek(-3, os.SEEK_END)
+                self._file.write(end)
 
     def close(self) -> None:
         """Closes the file."""
@@ -81,11 +111,14 @@ class ResultFile:
     def _record(self, prediction: Prediction) -> str:
         if self.path.suffix == '.csv':
             cells = [cell for pair in prediction.pairs for cell in (
-                pair.attribute, pair.object, f'{pair.probability:.6f}',
+                guard(pair.attribute), guard(pair.object), f'{pair.probability:.6f}',
                 f'{pair.attribute_score:.6f}', f'{pair.object_score:.6f}', int(pair.seen))]
-            row = [prediction.image, prediction.error or '', int(prediction.abstained), *cells]
+            row = [guard(prediction.image), guard(prediction.error or ''),
+                   int(prediction.abstained), *cells]
             return _line(row + [''] * (len(self.columns) - len(row)))
-        text = json.dumps(prediction.to_dict(), ensure_ascii=False)
+        # A file name that is not UTF-8 has no character to stand for it: then \\udcff and the like.
+        ascii_only = not _is_text(prediction.image)
+        text = json.dumps(prediction.to_dict(), ensure_ascii=ascii_only, allow_nan=False)
         return text if self.path.suffix == '.json' else text + '\n'
 
     def _check_facts(self, facts: dict[str, Any]) -> None:
@@ -104,26 +137,31 @@ class ResultFile:
 
     def _read(self) -> bytes:
         """Fills ``done``; returns the file without a half-written end."""
-        text = self.path.read_bytes().decode(errors='replace')
+        text = self.path.read_bytes().decode(errors='surrogateescape')
         if self.path.suffix == '.csv':
             kept = self._read_csv(text)
         else:
             kept = self._read_json(text)
-        return kept.encode()
+        return kept.encode(errors='surrogateescape')
 
     def _read_csv(self, text: str) -> str:
         whole = text[:text.rfind('\n') + 1]
-        rows = list(csv.reader(io.StringIO(whole, newline='')))
+        try:
+            rows = list(csv.reader(io.StringIO(whole, newline='')))
+        except csv.Error as error:
+            raise ValueError(f'{self.path} is damaged ({error}). Give another --out, or remove the '
+                             'file.') from error
         if not rows or rows[0] != self.columns:
             raise ValueError(f'{self.path} has other columns than this command writes. Give '
                              'another --out, or remove the file.')
         rows = [row for row in rows[1:] if len(row) == len(self.columns)]
-        self.done = {row[0]: dict(error=row[1] or None, abstained=row[2] == '1') for row in rows}
+        self.done = {unguard(row[0]): dict(error=unguard(row[1]) or None, abstained=row[2] == '1')
+                     for row in rows}
         return ''.join(map(_line, [self.columns, *rows]))
 
     def _read_json(self, text: str) -> str:
         kept = []
-        for line in text.splitlines():
+        for line in text.split('\n'):
             try:
                 record = json.loads(line.strip().rstrip(','))
             except ValueError:  # brackets, or a half-written line
@@ -142,6 +180,21 @@ def check_suffix(path: str | Path) -> Path:
     if path.suffix not in SUFFIXES:
         raise ValueError(f'--out must end with {", ".join(SUFFIXES)}, got {path}.')
     return path
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _write_all(file: io.FileIO, content: bytes) -> None:
+    """A full disk may take a part of a write without an error."""
+    view = memoryview(content)
+    while view:
+        view = view[file.write(view):]
 
 
 def _line(cells: Sequence[Any]) -> str:

@@ -1,16 +1,26 @@
 """Training by a config: ``mmcluspro train`` and ``tools/train.py``."""
 import argparse
+import logging
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
+from mmengine.config import Config
 from mmengine.dist import barrier
 
 from mmcluspro.engine.checkpoint import find_resumable
+from mmcluspro.engine.config_check import check_fields, check_precision
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
+from mmcluspro.engine.ranks import is_first_process, lost_rank
+from mmcluspro.engine.signals import STOP, Stopped
+from mmcluspro.engine.work_lock import work_lock
 
 EXAMPLES = """examples:
   mmcluspro train cluspro_shapes.py
   mmcluspro train my_config.py --cfg-options train_cfg.max_epochs=5
   mmcluspro train my_config.py --resume     # go on after an interruption
+exit codes: 0 done, 2 an error that the message explains, 75 stopped by SIGTERM, SIGHUP or SIGUSR1
+after saving (run again with --resume), 130 interrupted
 several GPUs: tools/dist_train.sh CONFIG 4, or torchrun with tools/train.py --launcher pytorch"""
 
 
@@ -39,23 +49,41 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains, then tests the checkpoint that was best on validation."""
     args = parse_args(argv)
+    # A full disk must not fill the screen with tracebacks of the log.
+    logging.raiseExceptions = False
     cfg = load_config(args, ('train', 'val', 'test'), not args.no_persistent_workers)
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if args.amp:
         cfg.optim_wrapper.type = 'AmpOptimWrapper'
         cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
-    if args.resume is not None:
-        start = find_resumable(cfg.work_dir) if args.resume == 'auto' else args.resume
-        cfg.resume, cfg.load_from = start is not None, str(start) if start else cfg.load_from
-        if start is None:
-            print(f'There is no checkpoint in {cfg.work_dir} to go on from: training starts anew.')
+    check_fields(cfg)
+    check_precision(cfg)
     if args.auto_scale_lr:
         if cfg.get('auto_scale_lr') is None:
             raise ValueError('--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the '
                              'config, which says the batch size that optim_wrapper.lr is for.')
         cfg.auto_scale_lr.enable = True
+    lock = work_lock(cfg.work_dir) if is_first_process(cfg.launcher) else nullcontext()
+    try:
+        with STOP.handled(), lock:
+            _train(cfg, args)
+    except Stopped as stopped:
+        print(f'\n{stopped.reason}', file=sys.stderr)
+        raise
+    except RuntimeError as error:
+        lost = lost_rank(error)
+        if lost is None:
+            raise
+        raise ConnectionError(lost) from error
 
+
+def _train(cfg: Config, args: argparse.Namespace) -> None:
+    if args.resume is not None:
+        start = find_resumable(cfg.work_dir) if args.resume == 'auto' else args.resume
+        cfg.resume, cfg.load_from = start is not None, str(start) if start else cfg.load_from
+        if start is None:
+            print(f'There is no checkpoint in {cfg.work_dir} to go on from: training starts anew.')
     runner = build_runner(cfg)
     runner.train()
     if cfg.get('test_dataloader') is None or args.no_test or not cfg.get('final_test', True):

@@ -1,11 +1,16 @@
 """The layout of the page, in Gradio; what it shows is made by :mod:`.logic` and :mod:`.render`."""
 from __future__ import annotations
 
+import math
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.utils import get_upload_folder
+
+from mmcluspro.utils.inside import within
 
 from .examples import Example
 from .lists import cross_pairs, pair_text, parse_names, parse_pairs
@@ -14,14 +19,22 @@ from .render import details_html, message, pairs_html
 
 STYLE = Path(__file__).with_name('page.css')
 LISTED, CROSS = 'These pairs', 'All pairs of these attributes and objects'
+MAX_WAITING = 100
 BIAS = 6.0  # the slider's range, in logarithms of scores
 NO_IMAGE = 'Upload a picture or pick an example.'
 HIDDEN = dict(api_visibility='private', show_progress='minimal')
 
 
 def file_of(payload: Any) -> str | None:
-    """The uploaded file, unread: what is no image gets our own words."""
-    return None if payload is None else payload.path
+    """The uploaded file, unread: what is no image gets our own words.
+
+    Gradio checks the path of a request only where the request says that it is a file. Any other
+    place than the folder of the uploads is answered as if there were nothing, there or not.
+    """
+    path = None if payload is None else payload.path
+    if not path or not os.path.isabs(path) or not within(get_upload_folder(), path):
+        return None
+    return path
 
 
 def theme() -> gr.themes.Base:
@@ -58,16 +71,22 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
             return None, message(str(error)), ''
         return answer, *show(answer, bias)
 
+    def bounded(bias: Any) -> float:
+        return min(max(float(bias), -reach), reach) if isinstance(bias, (int, float)) and (
+            math.isfinite(bias)) else start
+
     def show(answer: Answer | None, bias: float) -> tuple[Any, Any]:
         if answer is None:  # the message that stands there stays
             return gr.skip(), gr.skip()
-        ranking = classifier.ranking(answer, bias)
+        ranking = classifier.ranking(answer, bounded(bias))
         return pairs_html(answer, ranking), details_html(answer, ranking, no_prototypes)
 
     space, start = classifier.inferencer.space, round(classifier.calibration.seen_bias, 2)
     reach = max(BIAS, abs(start))
     with gr.Blocks(title='mmcluspro demo', analytics_enabled=False,
                    delete_cache=(600, 3600)) as app:
+        # Who comes when so many wait is told so at once; no one can fill the memory with requests.
+        app.queue(max_size=MAX_WAITING, api_open=False)
         gr.Markdown(f'# Attribute and object of a picture\n{title}')
         state = gr.State(None, time_to_live=3600)
         with gr.Row(elem_id='columns'):

@@ -2,8 +2,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-Pair = tuple[str, str]
+from mmcluspro.apis.pair_file import Pair
+from mmcluspro.apis.pair_file import parse_pairs as read_lines
+
 MAX_PAIRS = 50_000  # more would keep the page waiting for its text features
+MAX_TEXT = 5_000_000  # characters of a box; more is not even divided into lines
 
 
 def parse_names(text: str, what: str) -> list[str]:
@@ -13,6 +16,7 @@ def parse_names(text: str, what: str) -> list[str]:
         text (str): What the user wrote.
         what (str): 'attribute' or 'object', for the messages.
     """
+    text = _bounded(text)
     names = [name for line in text.splitlines() for part in line.split(',')
              if (name := ' '.join(part.split()))]
     if not names:
@@ -25,28 +29,11 @@ def parse_names(text: str, what: str) -> list[str]:
 
 
 def parse_pairs(text: str) -> list[Pair]:
-    """Pairs of a text box: ``attribute object`` a line, or ``attribute, object``."""
-    pairs: dict[Pair, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        parts = [' '.join(part.split()) for part in line.split(',')] if ',' in line else (
-            line.split())
-        if len(parts) != 2 or not all(parts):
-            raise ValueError(
-                f'Line {number} of the pairs, {_short(line.strip())}, is not one pair. Write one '
-                'pair a line, "attribute object", with a comma between the two where a name has '
-                'several words.')
-        pair = (parts[0], parts[1])
-        if pair in pairs:
-            raise ValueError(f'Lines {pairs[pair]} and {number} of the pairs are the same, '
-                             f'{_short(" ".join(pair))}. Leave one of them out.')
-        pairs[pair] = number
-    if not pairs:
-        raise ValueError('The list of pairs is empty. Write at least one, such as "wet cat".')
+    """Pairs of a text box, as :func:`mmcluspro.apis.pair_file.parse_pairs` reads them."""
+    pairs = read_lines(_bounded(text))
     if len(pairs) > MAX_PAIRS:
         raise ValueError(_too_many(len(pairs)))
-    return list(pairs)
+    return pairs
 
 
 def cross_pairs(attributes: Sequence[str], objects: Sequence[str]) -> list[Pair]:
@@ -57,9 +44,16 @@ def cross_pairs(attributes: Sequence[str], objects: Sequence[str]) -> list[Pair]
 
 
 def pair_text(pairs: Iterable[Pair]) -> str:
-    """What :func:`parse_pairs` reads as these pairs."""
+    """Text that :func:`parse_pairs` reads as these pairs."""
     return '\n'.join(
         (', ' if any(' ' in name for name in pair) else ' ').join(pair) for pair in pairs)
+
+
+def _bounded(text: str | None) -> str:
+    if text is not None and len(text) > MAX_TEXT:
+        raise ValueError(f'The list has {len(text):,} characters; the page takes up to '
+                         f'{MAX_TEXT:,}. Shorten it.')
+    return text or ''
 
 
 def _too_many(count: int) -> str:

@@ -7,19 +7,16 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from threading import Lock
 
-from torch import Tensor
-
 from mmcluspro.apis import CZSLInferencer, NameScore, PairScore
-from mmcluspro.apis.candidates import Candidates, Pair
 from mmcluspro.apis.images import Item
-from mmcluspro.apis.ranking import marginal, rank
-from mmcluspro.engine.hooks.composition_hook import score_link, stored_calibration
-from mmcluspro.evaluation import Calibration, probabilities
+from mmcluspro.apis.ranking import rank
+from mmcluspro.evaluation import Calibration, chosen_for
+from mmcluspro.models import Candidates, Scores
+from mmcluspro.models.candidates import Pair
 
 from .nearest import NearPrototype, prototypes_of
 
 TOP_PAIRS, TOP_NAMES, TOP_PROTOTYPES = 8, 5, 5
-MAX_NEW_NAMES = 1000  # then the text side forgets the words that earlier visitors wrote
 
 
 @dataclass
@@ -28,13 +25,12 @@ class Answer:
 
     Attributes:
         candidates (Candidates): The P pairs.
-        scores (tuple): Eq. 13 (1, P), p(a) (1, A) and p(o) (1, O); the last two are empty for a
-            head with one path.
+        scores (Scores): Of the head.
         prototypes (dict): Nearest prototypes by branch.
         notes (list[str]): What the user should know, in words.
     """
     candidates: Candidates
-    scores: tuple[Tensor, ...]
+    scores: Scores
     prototypes: dict[str, list[NearPrototype]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -56,17 +52,16 @@ class Classifier:
 
     def __init__(self, inferencer: CZSLInferencer) -> None:
         self.inferencer = inferencer
-        meta = inferencer.model.meta.get('calibration', {})
-        found = stored_calibration(meta, 'closed')
+        found = chosen_for(inferencer.model.meta, 'closed').calibration
         self.calibrated = found is not None
         self.calibration = found or Calibration()
-        self.link = score_link(inferencer.model.head)
+        self.link = inferencer.model.head.link
         self._lock = Lock()  # the text side grows by the words of a request
 
     @property
     def has_prototypes(self) -> bool:
-        """Whether the checkpoint holds a bank."""
-        return bool(getattr(self.inferencer.model.head, 'banks', None))
+        """Whether the checkpoint holds prototypes."""
+        return bool(self.inferencer.model.head.prototypes)
 
     def known_pairs(self) -> list[Pair]:
         """The pairs of the data the model was made for."""
@@ -87,7 +82,7 @@ class Classifier:
         with self._lock:
             candidates = self._candidates(pairs)
             feats = self.inferencer.features([image])
-            scores = self.inferencer.compare(feats, candidates)
+            scores = self.inferencer.score(feats, candidates)
         head = self.inferencer.model.head
         return Answer(candidates, scores, prototypes_of(head, feats, TOP_PROTOTYPES),
                       self._new_names(candidates))
@@ -100,18 +95,12 @@ class Classifier:
             seen_bias (float): Taken off the logarithm of the scores of seen pairs.
         """
         calibration = self.calibration._replace(seen_bias=float(seen_bias))
-        score, attr, obj = answer.scores
-        chance = probabilities(score, answer.candidates.seen, calibration, self.link)
-        if not attr.shape[1]:  # one path only
-            attr, obj = marginal(chance, answer.candidates)
-        pairs, attributes, objects = next(rank(chance, attr, obj, answer.candidates, TOP_PAIRS))
+        pairs, attributes, objects = next(rank(
+            answer.scores, answer.candidates, calibration, self.link, TOP_PAIRS))
         return Ranking(pairs, attributes[:TOP_NAMES], objects[:TOP_NAMES])
 
     def _candidates(self, pairs: Sequence[Pair]) -> Candidates:
-        text, space = self.inferencer.model.head.text, self.inferencer.space
-        new = len(text.attributes) + len(text.objects) - len(space.attributes) - len(space.objects)
-        if new > MAX_NEW_NAMES:
-            text.restore()
+        text = self.inferencer.model.head.text
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # _new_names says it on the page
             try:
@@ -126,7 +115,8 @@ class Classifier:
         notes = []
         for what, names, known in (('attribute', candidates.attributes, space.attributes),
                                    ('object', candidates.objects, space.objects)):
-            new = [name for name in names if name not in set(known)]
+            own = set(known)
+            new = [name for name in names if name not in own]
             if new:
                 shown = ', '.join(f'“{name}”{_meant(name, known)}' for name in new[:5])
                 more = f' and {len(new) - 5} more' if len(new) > 5 else ''

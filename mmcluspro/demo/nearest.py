@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn import functional as F
 
-BRANCHES = ('attr', 'obj')  # in the order of f_a and f_o
+from mmcluspro.models import Features
 
 
 class NearPrototype(NamedTuple):
@@ -38,20 +38,17 @@ def nearest_prototypes(feature: Tensor, prototypes: Tensor, offsets: Tensor,
             for owner, row, value in zip(owners, best.indices.tolist(), best.values.tolist())]
 
 
-def prototypes_of(head: Any, feats: tuple[Tensor, ...],
-                  count: int) -> dict[str, list[NearPrototype]]:
-    """The nearest prototypes of one image by branch; empty for a model without a bank.
+def prototypes_of(head: Any, feats: Features, count: int) -> dict[str, list[NearPrototype]]:
+    """The nearest prototypes of one image by branch; empty for a model without prototypes.
 
     Args:
         head (Any): The model's head.
-        feats (tuple): Ends with f_a, f_o and f_c, each of shape (1, D).
+        feats (Features): Of one image.
         count (int): How many of each branch.
     """
-    banks = getattr(head, 'banks', {})
     names = dict(attr=head.space.attributes, obj=head.space.objects)
     return {
-        branch: nearest_prototypes(feat[0], banks[branch].prototypes, banks[branch].offsets,
+        branch: nearest_prototypes(feats.primitives[branch][0], bank.prototypes, bank.offsets,
                                    names[branch], count)
-        for branch, feat in zip(BRANCHES, feats[-3:-1])
-        if branch in banks and bool(banks[branch].initialised)
+        for branch, bank in head.prototypes.items() if branch in feats.primitives
     }

@@ -7,6 +7,7 @@ from mmengine.registry import DefaultScope
 
 from mmcluspro.apis import CZSLInferencer
 from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.description import describe
 from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 
@@ -14,7 +15,7 @@ CONFIG = 'clip_zeroshot_shapes.py'
 
 
 def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInferencer:
-    """CLIP zero-shot on the pairs of shapes-v1, of which nothing has to be trained or loaded."""
+    """CLIP zero-shot on the pairs of Shapes, of which nothing has to be trained or loaded."""
     cfg = read_config(CONFIG)
     dataset_meta = dict(space=ShapesCZSL.make_space('train').to_dict(),
                         known_pairs=ShapesCZSL.make_space('all').pairs.tolist())
@@ -22,6 +23,6 @@ def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInfere
         weights = MODELS.build(cfg.model).state_dict()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'zero_shot.pth'
-        meta = dict(cfg=cfg.pretty_text, dataset_meta=dataset_meta)
+        meta = dict(description=describe(cfg), dataset_meta=dataset_meta)
         torch.save(dict(state_dict=weights, meta=meta), path)
         return CZSLInferencer(path, device)

@@ -1,5 +1,5 @@
 """Handing models out: published checkpoints, ONNX files, tables of text features."""
-from .command import export_model, main
+from .export_command import export_model, main
 from .publish import publish
 
 __all__ = ['export_model', 'main', 'publish']

@@ -4,22 +4,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from mmcluspro.models.heads import fuse
+from mmcluspro.models import Candidates
 
 from .image_side import ImageSide
-from .table import TEXTS
 
 BATCHES = (1, 3, 17)
 TOLERANCE = 1e-4
+SCORE_TOLERANCE = 0.01  # of the spread of the scores
 
 
 class Difference(NamedTuple):
-    """Largest absolute differences between onnxruntime and torch."""
+    """Largest absolute differences between the exported files and torch."""
 
     features: float
     scores: float
+    spread: float  # of the scores of the head: highest less lowest
 
 
 def open_session(path: str | Path, threads: int = 0) -> Any:
@@ -37,34 +37,29 @@ def open_session(path: str | Path, threads: int = 0) -> Any:
 
 @torch.no_grad()
 def largest_difference(path: str | Path, table: dict[str, np.ndarray], side: ImageSide,
-                       head: Any, size: int) -> Difference:
+                       head: Any, candidates: Candidates, size: int) -> Difference:
     """Runs random pictures through both, in batches of 1, 3 and 17.
 
     Args:
         path (str | Path): The ONNX file.
         table (dict): As read from its file.
         side (ImageSide): In torch.
-        head (nn.Module): Whose scores are compared over the pairs of the table.
+        head (CompositionHead): Its ``score`` is compared with what ``portable`` computes from the
+            features of the file and the table.
+        candidates (Candidates): Of the table.
         size (int): Side of the pictures.
     """
-    session = open_session(path)
-    pairs = torch.from_numpy(table['pairs'])
-    texts = [torch.from_numpy(table[name]) for name in TEXTS[-len(side.names):]]
-    scale = head.text.logit_scale.exp()
+    session, portable = open_session(path), head.portable()
     generator = torch.Generator().manual_seed(0)
-    found = Difference(0.0, 0.0)
+    found = np.zeros(len(Difference._fields))
     for batch in BATCHES:
         images = torch.randint(256, (batch, size, size, 3), dtype=torch.uint8, generator=generator)
-        mine = [torch.from_numpy(f) for f in session.run(None, {'image': images.numpy()})]
-        theirs = side(images)
-
-        def scores(feats: Any) -> Tensor:
-            logits = [scale * f @ text.T for f, text in zip(feats, texts)]
-            return fuse((None, ) * (3 - len(logits)) + tuple(logits), pairs, head.fusion)
-
-        gap = [float((a - b).abs().max()) for a, b in zip(mine, theirs)]
+        mine = dict(zip(side.paths, session.run(None, {'image': images.numpy()})))
+        theirs = dict(zip(side.paths, side(images)))
+        scores = head.score(side.features(images), candidates).pair.numpy()
+        gap = [np.abs(mine[path] - theirs[path].numpy()).max() for path in side.paths]
         # numpy's maximum keeps NaN, Python's does not.
-        found = Difference(
-            float(np.max([found.features, *gap])),
-            float(np.max([found.scores, float((scores(mine) - scores(theirs)).abs().max())])))
-    return found
+        found = np.maximum(found, [
+            np.max(gap), np.abs(portable.score(mine, table) - scores).max(),
+            scores.max() - scores.min()])
+    return Difference(*found.tolist())

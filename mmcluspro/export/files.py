@@ -1,30 +1,30 @@
-"""Writing files whole or not at all."""
-import os
+"""Writes exported files, with a message where that is not possible."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mmcluspro.utils.atomic import atomic_path
+
 
 @contextmanager
 def writable(path: str | Path) -> Iterator[Path]:
-    """A file beside ``path`` that takes its place when the block ends without an error.
+    """A file beside ``path`` that replaces it when the block ends without an error.
 
     Args:
-        path (str | Path): The file to write; its folder is made.
+        path (str | Path): The file to write; its folder is created.
 
     Yields:
         Path: The file to write to, with the same suffix.
+
+    Raises:
+        ValueError: The file cannot be written.
     """
     path = Path(path)
-    temporary = path.with_name(f'.{path.stem}.{os.getpid()}{path.suffix}')
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()  # before the work, not after
-        yield temporary
-        temporary.replace(path)
+        with atomic_path(path, keep_suffix=True) as part:
+            yield part
     except OSError as error:
         raise ValueError(
-            f'{path} cannot be written ({error.strerror or error}): give another place.') from None
-    finally:
-        if temporary.exists():
-            temporary.unlink()
+            f'{path} cannot be written ({error.strerror or error}). Choose another place.'
+        ) from None

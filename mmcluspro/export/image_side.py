@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.models.heads import ThreePathHead
+from mmcluspro.models import Features, as_features
 from mmcluspro.models.peft import merge, unmerge
 from mmcluspro.models.peft.lora_attention import LoRAAttention, adaptable_attention
 from mmcluspro.models.peft.lora_layers import LoRALayer
 
 OPSET = 17  # the first with LayerNormalization; every torch from 2.1 on writes it
-FEATURES = ('f_a', 'f_o', 'f_c')
+FEATURES = dict(attribute='f_a', object='f_o', composition='f_c')
 
 
 def require_onnx() -> None:
@@ -35,32 +35,30 @@ class ImageSide(nn.Module):
     """Normalisation, backbone, neck and the norm of the features: all that sees pixels.
 
     Args:
-        model (nn.Module): A ``CompositionalClassifier`` in eval mode, whose head compares
-            features with texts that do not depend on the image.
+        model (nn.Module): A ``CompositionalClassifier`` in eval mode, whose head says in
+            ``portable`` how features are scored outside torch.
     """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        head = model.head
-        if not isinstance(head, ThreePathHead) or type(head).compare is not ThreePathHead.compare:
-            raise ValueError(
-                f'{type(head).__name__} has texts of its own for every image, which a table of '
-                'text features cannot hold. Models with ThreePathHead or ClusProHead can be '
-                'exported.')
+        self.paths = model.head.portable().paths
+        self.names = tuple(FEATURES[path] for path in self.paths)
         self.pixels, self.backbone, self.neck = model.data_preprocessor, model.backbone, model.neck
-        self.names = FEATURES[-1:] if head.fusion == 'composition' else FEATURES
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
-        """Pictures, RGB, uint8 (B, H, W, 3) → one feature a path, unit norm, (B, D) each."""
+        """Pictures, RGB, uint8 (B, H, W, 3) → one feature per path, unit norm, (B, D) each."""
+        found = self.features(image).paths
+        return tuple(F.normalize(found[path].float(), dim=1) for path in self.paths)
+
+    def features(self, image: Tensor) -> Features:
+        """Pictures, RGB, uint8 (B, H, W, 3) → what the head gets."""
         if not self.pixels.to_rgb:
             image = image.flip(3)
         x = image.permute(0, 3, 1, 2).float()
         if self.pixels._enable_normalize:
             x = (x - self.pixels.mean) / self.pixels.std
-        feats = self.backbone(x)
-        if self.neck is not None:
-            feats = self.neck(feats)
-        return tuple(F.normalize(f.float(), dim=1) for f in feats[-len(self.names):])
+        outputs = self.backbone(x)
+        return as_features(outputs if self.neck is None else self.neck(outputs))
 
 
 def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str, str]) -> None:

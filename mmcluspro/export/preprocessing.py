@@ -1,15 +1,12 @@
 """What has to happen to a picture before the graph sees it, as plain data."""
 from typing import Any
 
-# Fields of the test pipeline that change no pixel.
-SILENT = ('LoadImageFromFile', 'PackInputs')
-
 
 def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
     """Reads the preprocessing of a model's tests.
 
     Args:
-        model (Any): From ``load_model``, with its config in ``cfg``.
+        model (Any): From ``load_model``, with its ``description``.
 
     Returns:
         tuple: The description and, in words, what it cannot say. The description has ``resize``
@@ -17,34 +14,35 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
         ``interpolation`` and ``input``: what the graph takes. ``channels`` ('RGB' or 'BGR'),
         ``mean`` and ``std`` in that order are for the record: the graph normalises.
     """
-    loader = model.cfg.get('test_dataloader') or {}
-    steps = list(loader.get('dataset', {}).get('pipeline') or [])
     native = getattr(getattr(model.backbone, 'visual', None), 'image_size', None)
     if isinstance(native, (tuple, list)):
         native = native[0]
     found: dict[str, Any] = dict(
         input='RGB, uint8, (batch, size, size, 3)', resize=native, size=native,
         interpolation='bicubic')
+    preparation = model.description.get('preparation')
     notes = []
-    for step in steps:
-        kind = str(step['type']).rpartition('.')[2]
-        if kind == 'ResizeEdge' and step.get('edge', 'short') == 'short':
-            found.update(resize=step['scale'], interpolation=step.get('interpolation', 'bilinear'))
+    if preparation is None:
+        notes.append(f'The table cannot describe the test pipeline '
+                     f'({model.description.get("no_preparation", "there is none")}): do the same '
+                     'to your pictures before the graph.')
+    for step in (preparation or dict(steps=[]))['steps']:
+        if step['step'] == 'crop':
+            found['size'] = step['size'][0]
+        elif step['edge'] == 'short':
+            found.update(resize=step['size'], interpolation=step['interpolation'])
             if found['size'] is None:
-                found['size'] = step['scale']
-            if step.get('backend', 'cv2') != 'pillow':
+                found['size'] = step['size']
+            if step['backend'] != 'pillow':
                 notes.append("ResizeEdge has backend='cv2', whose pixels differ from Pillow's: "
                              'scores of pictures that Pillow resized differ a little.')
-        elif kind == 'CenterCrop':
-            crop = step['crop_size']
-            found['size'] = crop if isinstance(crop, int) else crop[0]
-        elif kind not in SILENT:
-            notes.append(f'The table cannot describe {kind} of the test pipeline: do the same to '
-                         'your pictures before the graph.')
+        else:
+            notes.append(f'The table cannot describe a resize with edge={step["edge"]} and size='
+                         f'{step["size"]}: do the same to your pictures before the graph.')
     if not found['size']:
         raise ValueError(
-            'The image size of the model is unknown: its test_dataloader.dataset.pipeline has '
-            'neither ResizeEdge nor CenterCrop, and its backbone does not tell.')
+            'The image size of the model is unknown: the preparation of its pictures has '
+            'neither a resize nor a crop, and its backbone does not tell.')
     found['resize'] = found['resize'] or found['size']
     pixels = model.data_preprocessor
     found['channels'] = 'RGB' if pixels.to_rgb else 'BGR'

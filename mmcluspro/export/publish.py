@@ -1,19 +1,24 @@
 """A checkpoint to hand out: the weights that predict, and nothing of the run."""
-import hashlib
 import io
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from mmengine.config import Config
 from torch import Tensor
 
+from mmcluspro.apis.checkpoint_file import CheckpointFile
 from mmcluspro.apis.config_text import parse_config
-from mmcluspro.engine.checkpoint import load_from_local
+from mmcluspro.apis.model import described
+from mmcluspro.errors import FileError
+from mmcluspro.utils.digest import sha256
+from mmcluspro.utils.safe_load import load_from_local
 
 from .files import writable
 
-KEPT_META = ('cfg', 'dataset_meta', 'calibration', 'epoch', 'iter', 'mmengine_version')
+KEPT_META = ('cfg', 'description', 'dataset_meta', 'calibration', 'epoch', 'iter',
+             'mmengine_version')
 # Where the run was on the disk of its owner; prediction does not know of it.
 PRIVATE_FIELDS = ('work_dir', 'load_from', 'resume')
 
@@ -21,9 +26,9 @@ PRIVATE_FIELDS = ('work_dir', 'load_from', 'resume')
 def publish(source: str | Path, target: str | Path) -> Path:
     """Writes a file that predicts the same, bit by bit, without the state of training.
 
-    Optimizer, schedule, history and prototypes are left out; config, label space and what
-    validation chose stay, so that the file alone is enough to predict. Nothing of the file is
-    executed.
+    Optimizer, schedule, history and what only training needs, such as prototypes of a head that
+    does not score with them, are left out; config, label space and what validation chose stay,
+    so that the file alone is enough to predict. Nothing of the file is executed.
 
     Args:
         source (str | Path): A checkpoint of ``tools/train.py``.
@@ -41,7 +46,7 @@ def publish(source: str | Path, target: str | Path) -> Path:
     path = Path(target)
     if path.is_dir() or str(target).endswith(os.sep):
         path = path / Path(source).name
-    path = path.with_name(f'{path.stem}-{hashlib.sha256(data).hexdigest()[:8]}.pth')
+    path = path.with_name(f'{path.stem}-{sha256(data, digits=8)}.pth')
     with writable(path) as temporary:
         temporary.write_bytes(data)
     return path
@@ -66,10 +71,25 @@ def published(checkpoint: Any, name: str) -> dict[str, Any]:
             'alone. Give a file that tools/train.py wrote.')
     kept = {key: meta[key] for key in KEPT_META if key in meta}
     cfg = parse_config(meta['cfg'], name)
-    for field in PRIVATE_FIELDS:
-        cfg.pop(field, None)
-    kept['cfg'] = cfg.pretty_text
+    # For people only: prediction reads the description.
+    kept['cfg'] = Config({key: value for key, value in cfg.items()
+                          if key not in PRIVATE_FIELDS}).pretty_text
+    try:
+        kept['description'] = described(CheckpointFile(name, checkpoint['state_dict'], meta))
+    except FileError:
+        # Classes of another package: prediction asks for --import or --config, as before.
+        if 'description' not in meta:
+            raise
     # A tensor that is a view would be saved with all it is a view of.
     weights = {key: value.detach().clone() if isinstance(value, Tensor) else value
-               for key, value in checkpoint['state_dict'].items() if 'head.banks.' not in key}
+               for key, value in checkpoint['state_dict'].items()
+               if not key.startswith(training_only(meta))}
     return dict(meta=kept, state_dict=weights)
+
+
+def training_only(meta: dict[str, Any]) -> tuple[str, ...]:
+    """Beginnings of the keys that only training needs, as training wrote them into the file."""
+    found = meta.get('training_only')
+    if not isinstance(found, (list, tuple)):
+        return ()
+    return tuple(part for part in found if isinstance(part, str) and part)

@@ -1,6 +1,6 @@
 """Pictures of results."""
-from .curve import draw_curves, plot_curve
 from .curve_file import StoredCurve, read_curves, write_curves
+from .curve_plot import draw_curves, plot_curve
 from .run_files import leave_curves, show_picture
 
 __all__ = [

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from mmcluspro.utils.spreadsheet import guard
+
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
 
 
@@ -110,9 +112,9 @@ def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) ->
     models = list(next(iter(tables.values())).accuracy)
     with path.open('w', newline='', encoding='utf-8') as file:
         writer = csv.writer(file)
-        writer.writerow(['kind', 'primitive', 'images', *models])
+        writer.writerow(['kind', 'primitive', 'images', *map(guard, models)])
         for kind, table in tables.items():
             for row in ranked(table):
-                writer.writerow([kind, table.names[row], int(table.images[row]),
+                writer.writerow([kind, guard(table.names[row]), int(table.images[row]),
                                  *(f'{table.accuracy[model][row]:.2f}' for model in models)])
     return path

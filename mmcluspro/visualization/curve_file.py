@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mmcluspro.errors import FileError, reason_of
 from mmcluspro.evaluation.curve import Curve
+from mmcluspro.utils.plain_files import read_json, verified, with_checksum
+
+REMEDY = 'tools/test.py writes test_curve.json into its work folder: evaluate once more.'
 
 
 class StoredCurve(NamedTuple):
@@ -51,7 +55,7 @@ def write_curves(curves: Mapping[str, Curve], path: str | Path,
         content[world]['seen'] = np.round(curve.seen, 4).tolist()
         content[world]['unseen'] = np.round(curve.unseen, 4).tolist()
     path = Path(path)
-    path.write_text(json.dumps(content) + '\n')
+    path.write_text(json.dumps(with_checksum(content)) + '\n')
     return path
 
 
@@ -59,16 +63,17 @@ def read_curves(path: str | Path) -> dict[str, StoredCurve]:
     """Reads what :func:`write_curves` wrote, by world."""
     path = Path(path)
     try:
-        content = json.loads(path.read_text())
+        content = verified(read_json(path, dict, REMEDY), path, REMEDY, ('closed', 'open'))
         found = {world: _parse(entry) for world, entry in content.items()}
     except FileNotFoundError:
         raise FileNotFoundError(f'The file of curves {path} does not exist.') from None
-    except (ValueError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f'{path} is not a file of seen-unseen curves ({type(error).__name__}: {error}). '
-            'tools/test.py writes test_curve.json into its work folder.') from None
+    except FileError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise FileError(path, f'it is not a file of seen-unseen curves ({reason_of(error)})',
+                        REMEDY) from None
     if not found:
-        raise ValueError(f'{path} holds no curve.')
+        raise FileError(path, 'it holds no curve', REMEDY)
     return found
 
 

@@ -11,6 +11,7 @@ from mmengine.config import DictAction
 
 from mmcluspro.apis import load_model
 from mmcluspro.datasets import CZSLDataset
+from mmcluspro.engine.launch import read_config
 
 from .phase_run import phase_dataset
 from .style import save
@@ -28,15 +29,20 @@ def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
                         help=f'whose images (default: {phase})')
     parser.add_argument('--device', default='cpu', help="for example 'cuda' (default: cpu)")
     parser.add_argument('--batch-size', type=int, default=64, help='images at once (default: 64)')
+    parser.add_argument('--data-root', help='folder of the images (default: the one that our '
+                        'configs name for the dataset)')
+    parser.add_argument('--config', help='config file whose images are taken, for datasets that '
+                        'are not of mmcluspro; the config inside a checkpoint is never built')
+    parser.add_argument('--import', dest='imports', action='append', default=[], metavar='MODULE',
+                        help='module of yours whose classes the checkpoints use')
     parser.add_argument(
         '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-        help="change fields of the checkpoint's config, for example "
-        'test_dataloader.dataset.data_root=FOLDER')
+        help='change fields of --config, for example test_dataloader.dataset.indices=100')
 
 
 def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[list[Any],
                                                                               CZSLDataset]:
-    """Loads checkpoints, and the images of ``args.phase`` from the first one's config.
+    """Loads checkpoints, and the images of ``args.phase`` that the first one was trained on.
 
     Args:
         paths (Sequence[str]): Checkpoints of the same label space.
@@ -47,10 +53,14 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
     """
     if args.batch_size < 1:
         raise ValueError(f'--batch-size must be at least 1, got {args.batch_size}.')
-    models = [load_model(path, args.device) for path in paths]
-    if args.cfg_options:
-        models[0].cfg.merge_from_dict(args.cfg_options)
-    dataset = phase_dataset(models[0].cfg, args.phase)
+    if args.cfg_options and not args.config:
+        raise ValueError('--cfg-options changes fields of --config FILE, which is not given.')
+    config = read_config(args.config) if args.config else None
+    if config is not None:
+        config.merge_from_dict(args.cfg_options or {})
+    models = [load_model(path, args.device, imports=args.imports) for path in paths]
+    options = dict(data_root=args.data_root) if args.data_root else {}
+    dataset = phase_dataset(models[0], args.phase, config, **options)
     labels = dataset.space.attributes, dataset.space.objects
     for path, model in zip(paths, models):
         if (model.space.attributes, model.space.objects) != labels:

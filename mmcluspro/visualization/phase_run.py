@@ -1,4 +1,4 @@
-"""Runs a checkpoint over the images of a phase, batch by batch: the one place that does."""
+"""Features and answers of a checkpoint for the images of a phase."""
 from __future__ import annotations
 
 import sys
@@ -19,7 +19,14 @@ from torch.utils.data import DataLoader, Subset
 
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.datasets.splits import PHASES
+from mmcluspro.evaluation import chosen_for, log_scores
+from mmcluspro.models import Candidates
+from mmcluspro.models.image_run import run_images
 from mmcluspro.registry import DATASETS
+
+# Where our configs look for the published datasets.
+ROOTS = {'mmcluspro.MITStates': 'data/mit-states', 'mmcluspro.UTZappos': 'data/ut-zap50k',
+         'mmcluspro.CGQA': 'data/cgqa', 'mmcluspro.Fashion': 'data/fashion'}
 
 
 @dataclass
@@ -39,37 +46,56 @@ class PhaseBatch:
     answer: Tensor
 
 
-def phase_dataset(cfg: Config, phase: str) -> CZSLDataset:
+def phase_dataset(model: Any, phase: str, config: Config | None = None,
+                  **options: Any) -> CZSLDataset:
     """The images of a phase as a test sees them: no augmentation, also those of training.
 
+    A checkpoint says which of our datasets it was trained on and how pictures are prepared; the
+    folder is the user's. Nothing else of the file is built.
+
     Args:
-        cfg (Config): Config of a checkpoint, ``load_model(…).cfg``.
+        model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
         phase (str): 'train', 'val' or 'test'.
+        config (Config, optional): The user's own config, whose datasets are built instead.
+            Defaults to None.
+        **options: Fields of the dataset, such as ``data_root``.
 
     Returns:
         CZSLDataset: Of :mod:`mmcluspro.datasets`.
     """
     if phase not in PHASES:
         raise ValueError(f"phase must be 'train', 'val' or 'test', got {phase!r}.")
+    config = model.cfg if config is None else config
+    arguments = _described(model) if config is None else _configured(config, phase)
+    arguments.update(options, phase=phase, test_mode=True)
+    arguments.setdefault('data_root', ROOTS.get(arguments['type'], ''))
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        return DATASETS.build(arguments)
+
+
+def _described(model: Any) -> dict[str, Any]:
+    data, prepared = (model.description.get(name) for name in ('data', 'preparation'))
+    if data is None or prepared is None:
+        raise ValueError(
+            'The checkpoint names no dataset of mmcluspro'
+            + ('' if data is None else ' whose pictures are resized and cropped only')
+            + ': its images are not known. Give the config file of the training with --config.')
+    return dict(data, type=f'mmcluspro.{data["type"]}', pipeline=[
+        *([] if data['type'] == 'ShapesCZSL' else [
+            dict(type='LoadImageFromFile', imdecode_backend=prepared['decoder'])]),
+        dict(type='mmcluspro.PrepareImage', steps=prepared['steps']),
+        dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label'])])
+
+
+def _configured(config: Config, phase: str) -> dict[str, Any]:
     fields = {}
     for name in (phase, 'test'):
         try:
-            fields[name] = cfg[f'{name}_dataloader'].dataset
+            fields[name] = config[f'{name}_dataloader'].dataset
         except (KeyError, AttributeError, TypeError):
-            raise ValueError(f'The config of the checkpoint has no {name}_dataloader.dataset: '
-                             'its images are not known.') from None
-    arguments = dict(fields[phase], phase=phase, pipeline=fields['test'].pipeline, test_mode=True)
-    from mmcluspro.apis.config_text import check_types
-    kind = str(arguments.pop('type')).removeprefix('mmcluspro.')
-    DATASETS.import_from_location()
-    if kind not in DATASETS.module_dict:
-        raise ValueError(f'The config of the checkpoint reads {phase} images with {kind!r}, which '
-                         'is no dataset of mmcluspro. If it is yours, register it in '
-                         'mmcluspro.registry.DATASETS.')
-    # The config comes out of a checkpoint: a type must not be a path to import.
-    check_types(arguments, 'The checkpoint')
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return DATASETS.build(dict(arguments, type=f'mmcluspro.{kind}'))
+            raise ValueError(f'The config has no {name}_dataloader.dataset: its images are not '
+                             'known.') from None
+    return dict(fields[phase], pipeline=fields['test'].pipeline)
 
 
 def evenly(total: int, count: int | None) -> list[int]:
@@ -89,7 +115,7 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
         model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
         dataset (CZSLDataset): Of :func:`phase_dataset`.
         indices (Sequence[int], optional): Images to look at. Defaults to None, all.
-        bias (float): Added to the scores of unseen pairs before the best one is taken.
+        bias (float): Added to the log scores of unseen pairs before the best one is taken.
             Defaults to 0.
         batch_size (int): Defaults to 64.
         progress (str): Says on stderr, after these words, how far it is. Defaults to '': nothing.
@@ -100,35 +126,31 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
     indices = list(range(len(dataset))) if indices is None else list(indices)
     if not indices:
         raise ValueError(f'There are no {dataset.phase} images to look at.')
-    model.head.set_worlds({'closed': dataset.space})
+    candidates = Candidates.from_space(dataset.space)
     shift = bias * (~dataset.space.seen).float()
     loader: DataLoader = DataLoader(
         Subset(dataset, indices), batch_size, collate_fn=default_collate,
         num_workers=_workers(model, dataset.phase))
     start = 0
-    for batch in _tracked(loader, progress):
-        data = model.data_preprocessor(batch, False)
-        feats = model.extract_feat(data['inputs'])
-        labels = {name: label.cpu() for name, label in
-                  model.head.labels(data['data_samples']).items()}
-        scores = model.head.scores(feats, 'closed')
+    for feats, labels in run_images(model, _tracked(loader, progress)):
+        scores = log_scores(model.head.score(feats, candidates).pair, model.head.link)
         answer = (scores + shift.to(scores)).argmax(dim=1)
-        parts = dict(zip(('attr', 'obj'), feats[-3:-1])) if len(feats) >= 3 else {}
         yield PhaseBatch(
-            torch.tensor(indices[start:start + len(answer)]), labels,
-            {name: F.normalize(part.float(), dim=1).cpu() for name, part in parts.items()},
+            torch.tensor(indices[start:start + len(answer)]),
+            {name: label.cpu() for name, label in labels.items()},
+            {name: F.normalize(part.float(), dim=1).cpu()
+             for name, part in feats.primitives.items()},
             answer.cpu())
         start += len(answer)
 
 
 def chosen_bias(model: Any) -> float:
     """The closed-world bias that validation chose for a checkpoint; 0 where it chose none."""
-    bias = model.meta.get('calibration', {}).get('closed', {}).get('bias')
-    return 0.0 if bias is None else float(bias)
+    return chosen_for(model.meta, 'closed').seen_bias or 0.0
 
 
 def _workers(model: Any, phase: str) -> int:
-    return (model.cfg.get(f'{phase}_dataloader') or {}).get('num_workers', 0)
+    return ((model.cfg or {}).get(f'{phase}_dataloader') or {}).get('num_workers', 0)
 
 
 def _tracked(loader: DataLoader, words: str) -> Iterator[Any]:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from mmcluspro.evaluation.curve import Curve
 
-from .curve import plot_curve
 from .curve_file import write_curves
+from .curve_plot import plot_curve
 
 
 def leave_curves(curves: Mapping[str, Curve], folder: str | Path, phase: str,

@@ -47,7 +47,7 @@ def test_the_walk(tmp_path):
 
     with (tmp_path / 'result.csv').open(newline='') as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(list((tmp_path / 'photos').rglob('*.png'))) > 3000
+    assert len(rows) == len(list((tmp_path / 'photos').rglob('*.png'))) > 2900
     assert not any(row['error'] for row in rows)
     # Better than chance by far, though it trained for a moment: the tiny CLIP knows shapes.
     right = [f'{row["attribute_1"]}_{row["object_1"]}' == Path(row['image']).parent.name

@@ -1,7 +1,11 @@
 """``mmcluspro predict``: files that are complete at any end, and go on where they stopped."""
 import csv
 import json
+import math
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,6 +13,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from PIL import Image
 
+from mmcluspro.apis.images import list_images
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import NameScore, PairScore, Prediction
 from mmcluspro.cli import main
@@ -131,16 +136,16 @@ def test_a_folder_to_csv_and_on_again(checkpoint, photos, tmp_path, capsys):
 
 def test_an_interrupt_keeps_what_is_there(checkpoint, photos, tmp_path, capsys, monkeypatch):
     from mmcluspro.apis.inferencer import CZSLInferencer
-    whole = CZSLInferencer.scores
+    whole = CZSLInferencer.score
     calls = []
 
-    def scores(self, *args):
+    def score(self, *args):
         calls.append(0)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return whole(self, *args)
 
-    monkeypatch.setattr(CZSLInferencer, 'scores', scores)
+    monkeypatch.setattr(CZSLInferencer, 'score', score)
     out = tmp_path / 'result.json'
     assert main(['predict', str(checkpoint), str(photos), '--out', str(out), '--batch-size', '2',
                  '--device', 'cpu']) == 130
@@ -174,20 +179,112 @@ def test_wrong_input_is_said_in_words(words, reason, checkpoint, photos, capsys,
     assert ended.value.code == 2 and reason in said and 'Traceback' not in said
 
 
+def test_names_that_are_not_utf8_end_no_run(checkpoint, photos, tmp_path, capfdbinary):
+    strange = os.fsdecode(b'\xff-\xe4.png')
+    shutil.copy(photos / '0.png', photos / strange)
+    for suffix in ('.csv', '.json', '.jsonl'):
+        out = tmp_path / f'result{suffix}'
+        command = ['predict', str(checkpoint), str(photos), '--out', str(out), '--device', 'cpu']
+        assert main(command) == 0
+        whole = out.read_bytes()
+        content = whole.decode(errors='strict' if suffix != '.csv' else 'surrogateescape')
+        names = ([row[0] for row in csv.reader(content.splitlines())][1:] if suffix == '.csv' else
+                 [json.loads(line.rstrip(','))['image'] for line in content.splitlines()
+                  if line.startswith('{')])
+        assert str(photos / strange) in names
+        assert main(command) == 0  # all are found again
+        assert out.read_bytes() == whole
+    capfdbinary.readouterr()
+    assert main(['predict', str(checkpoint), str(photos / strange), '--device', 'cpu']) == 0
+    assert b'\xff-\xe4.png: ' in capfdbinary.readouterr().out
+
+
+def test_nan_passes_no_threshold_and_is_no_json(tmp_path):
+    row = ((PairScore('wet', 'cat', math.nan, 0.7, 0.6, True), ), (NameScore('wet', 0.7), ),
+           (NameScore('cat', 0.6), ))
+    for threshold in (None, 0.5):
+        found = Prediction.of('a.png', row, threshold)
+        assert found.error.startswith('the scores are NaN') and found.best is None
+    result = ResultFile(tmp_path / 'a.json', {}, 1)
+    result.append([found])
+    assert 'NaN' not in (tmp_path / 'a.json').read_text().replace('are NaN', '')
+    fine = ((PairScore('wet', 'cat', 0.5, 0.7, 0.6, True), ), *row[1:])
+    assert not Prediction.of('a.png', fine, 0.5).abstained
+    assert Prediction.of('a.png', fine, 0.51).abstained
+
+
+def test_links_that_go_in_circles_end(photos):
+    for name in ('a', 'b'):
+        (photos / name).symlink_to('.')
+    (photos / 'sub').mkdir()
+    (photos / 'sub' / 'up').symlink_to('..')
+    shutil.copy(photos / '0.png', photos / 'sub' / 'x.png')
+    found = [item.name for item in list_images(str(photos))]
+    assert found == [*(str(photos / f'{i}.png') for i in range(7)), str(photos / 'sub' / 'x.png')]
+
+
+@pytest.mark.parametrize('suffix', ['.csv', '.json', '.jsonl'])
+@pytest.mark.parametrize('before', [0, 2])
+@pytest.mark.parametrize('part', [0, 1, 17])
+def test_a_full_disk_leaves_a_whole_file(suffix, before, part, tmp_path, monkeypatch):
+    path = tmp_path / f'result{suffix}'
+    result = ResultFile(path, {}, top_k=1)
+    if before:
+        result.append([answer(f'{i}.png') for i in range(before)])
+    whole = path.read_bytes()
+
+    def full(file, content):
+        file.write(bytes(content)[:part])
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr('mmcluspro.cli.result_file._write_all', full)
+    with pytest.raises(OSError, match=rf'{before} images are in it. Make room'):
+        result.append([answer('9.png')])
+    assert path.read_bytes() == whole
+    result.close()
+
+
+def test_a_second_process_does_not_write_to_the_same_file(tmp_path):
+    code = ('import sys, time; from mmcluspro.cli.result_file import ResultFile; '
+            'file = ResultFile(sys.argv[1], {}, 1); print("open", flush=True); time.sleep(60)')
+    path = tmp_path / 'result.csv'
+    other = subprocess.Popen([sys.executable, '-c', code, str(path)], stdout=subprocess.PIPE,
+                             text=True)
+    assert other.stdout.readline() == 'open\n'
+    with pytest.raises(ValueError, match='Another process writes to'):
+        ResultFile(path, {}, 1)
+    other.kill()
+    other.wait()
+    ResultFile(path, {}, 1).close()
+
+
 @pytest.mark.parametrize('text, pairs', [
     ('wet cat\n\nold dog\n', [('wet', 'cat'), ('old', 'dog')]),
     ('attribute,object\nfaux fur,boots\n', [('faux fur', 'boots')]),
     ('wet;fire truck\r\nold; dog \r\n', [('wet', 'fire truck'), ('old', 'dog')]),
     ('wet\tfire truck', [('wet', 'fire truck')]),
+    ('red apple\nshiny,dragon fruit\n', [('red', 'apple'), ('shiny', 'dragon fruit')]),
+    ('# mine\nwet cat  # soaked\n\n', [('wet', 'cat')]),
+    ('"red, white",shirt\n"old" , "dog"\n', [('red, white', 'shirt'), ('old', 'dog')]),
+    ('5" thick,pipe\nold,dog\n', [('5" thick', 'pipe'), ('old', 'dog')]),
+    ('C# book\n', [('C#', 'book')]),
+    ('wet cat\u2028x\rold dog', None),
 ])
 def test_lists_of_pairs_are_read(text, pairs, tmp_path):
     (tmp_path / 'pairs.txt').write_text(text)
-    assert read_pairs(tmp_path / 'pairs.txt') == pairs
+    if pairs is None:  # only ends of lines that editors write divide lines
+        with pytest.raises(ValueError, match=r'pairs.txt:1: expected two words'):
+            read_pairs(tmp_path / 'pairs.txt')
+    else:
+        assert read_pairs(tmp_path / 'pairs.txt') == pairs
 
 
 @pytest.mark.parametrize('text, reason', [
-    ('', 'holds no pair'), ('wet cat dog', 'expected two words'), ('a,b\na\n', 'pair 2'),
-    ('wet cat\nwet cat', 'already stands in line 1')])
+    ('', 'there is no pair'), ('wet cat dog', 'expected two words'),
+    ('a,b\na\n', 'pairs.txt:2: expected two words'),
+    ('wet cat\nwet cat', 'already stands in line 1'),
+    ('wet,cat\n"old,dog\nbig,car\n', r'1 fault .*\n.*pairs.txt:2: a double quote is not closed'),
+    ('x' * 200_000 + ',y,z', 'pairs.txt:1: a double quote|pairs.txt:1: expected two names')])
 def test_a_bad_list_of_pairs_names_the_line(text, reason, tmp_path):
     (tmp_path / 'pairs.txt').write_text(text)
     with pytest.raises(ValueError, match=reason):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mmcluspro.demo.command import NO_PROTOTYPES, parse_args, prepare, serve
+from mmcluspro.demo.demo_command import NO_PROTOTYPES, parse_args, prepare, serve
 
 pytest.importorskip('gradio')
 playwright = pytest.importorskip('playwright.sync_api')

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from mmcluspro.cli import find_main, main
-from mmcluspro.demo.command import parse_args, prepare, serve
+from mmcluspro.demo.demo_command import parse_args, prepare, serve
 
 COMMAND = [sys.executable, '-u', '-c',
            'import sys; from mmcluspro.cli import main; sys.exit(main(sys.argv[1:]))', 'demo']

@@ -39,12 +39,12 @@ def test_pairs_stand_one_a_line(text, pairs):
 
 
 @pytest.mark.parametrize('text, words', [
-    ('', 'list of pairs is empty'),
-    ('wet cat\ncat', 'Line 2 of the pairs, "cat", is not one pair'),
-    ('faux fur boots', 'Line 1 .* with a comma'),
-    ('wet, cat, dog', 'Line 1 .* is not one pair'),
-    ('wet,', 'Line 1 .* is not one pair'),
-    ('wet cat\n\nwet, cat', 'Lines 1 and 3 of the pairs are the same, "wet cat"'),
+    ('', 'there is no pair'),
+    ('wet cat\ncat', "line 2: expected two words, got 'cat'"),
+    ('faux fur boots', 'line 1: expected two words'),
+    ('wet, cat, dog', 'line 1: expected two names with one comma'),
+    ('wet,', 'line 1: a name is empty'),
+    ('wet cat\n\nwet, cat', "line 3: 'wet, cat' already stands in line 1"),
 ])
 def test_what_is_no_list_of_pairs_is_said_in_words(text, words):
     with pytest.raises(ValueError, match=words):

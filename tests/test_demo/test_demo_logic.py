@@ -3,6 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mmcluspro.apis import inferencer as inferencer_module
 from mmcluspro.demo import logic
 from mmcluspro.demo.examples import choose_pairs, draw_examples
 from mmcluspro.demo.nearest import nearest_prototypes
@@ -64,7 +65,7 @@ def test_new_words_are_answered_and_said(zero_shot, examples):
 def test_words_of_earlier_visitors_are_forgotten(zero_shot, examples, monkeypatch):
     text = zero_shot.inferencer.model.head.text
     before = zero_shot.answer(examples[0].path, PAIRS).scores[0]
-    monkeypatch.setattr(logic, 'MAX_NEW_NAMES', 2)
+    monkeypatch.setattr(inferencer_module, 'MAX_ADDED', 2)
     for word in ('one', 'two', 'three', 'four', 'five'):
         zero_shot.answer(examples[0].path, [(word, 'star')])
         assert len(text.attributes) <= len(zero_shot.inferencer.space.attributes) + 4
@@ -113,7 +114,7 @@ def test_prototypes_of_a_checkpoint_are_searched_with_the_feature_of_their_branc
     found = cluspro.answer(path, PAIRS).prototypes
     image, _ = cluspro.inferencer.preprocess(logic.Item(path, path))
     feats = cluspro.inferencer.features([image])
-    for branch, feat in zip(('attr', 'obj'), feats):
+    for branch, feat in feats.primitives.items():
         bank = cluspro.inferencer.model.head.bank(branch)
         cosine = torch.cosine_similarity(feat, bank.prototypes)
         assert found[branch][0].cosine == pytest.approx(float(cosine.max()), abs=1e-5)

@@ -7,8 +7,9 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from mmcluspro.engine.hooks.composition_hook import text_feasibility
+from mmcluspro.datasets import build_space
 from mmcluspro.engine.launch import build_runner
+from mmcluspro.evaluation import head_feasibility
 from mmcluspro.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,9 +45,9 @@ def write_checkpoint(path, kind='lora', **options):
     for key, buffer in model.named_buffers():
         if 'running' in key:
             nn.init.uniform_(buffer, 0.5, 1.5)
-    space = model.head.worlds['closed']
+    space = build_space(cfg.model.space, 'all')
     chosen = dict(bias=0.125, threshold=None, temperature=0.75, seen_bias=0.5)
-    middle = float(text_feasibility(model.head.text, space).median())
+    middle = float(head_feasibility(model.head, space).median())
     torch.save(dict(
         state_dict=model.state_dict(),
         meta=dict(cfg=cfg.pretty_text, dataset_meta=dict(space=space.to_dict()),
@@ -72,7 +73,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp('run')
     cfg = config('cluspro_shapes.py', **{
         'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 128,
-        'val_dataloader.dataset.indices': list(range(0, 510, 16)), 'log_level': 'WARNING',
+        'val_dataloader.dataset.indices': list(range(0, 1020, 32)), 'log_level': 'WARNING',
         'work_dir': str(folder), 'launcher': 'none'})
     for phase in ('train', 'val', 'test'):
         cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')

@@ -12,11 +12,14 @@ import torch
 from PIL import Image
 
 from mmcluspro.apis import CZSLInferencer, load_model
+from mmcluspro.description import describe as describe_config
 from mmcluspro.export import export_model, publish
 from mmcluspro.export.check import largest_difference, open_session
-from mmcluspro.export.command import main
+from mmcluspro.export.export_command import main
 from mmcluspro.export.image_side import ImageSide, merged, write_onnx
 from mmcluspro.export.preprocessing import describe
+from mmcluspro.models import Candidates
+from mmcluspro.models.heads import CompositionHead
 from mmcluspro.models.peft.lora_layers import LoRALayer
 
 CONSUMER = Path(__file__).resolve().parents[2] / 'docs' / 'examples' / 'onnx_predict.py'
@@ -68,7 +71,6 @@ def test_features_and_scores_are_those_of_torch_for_every_batch_size(kind, expor
     checkpoint, path, table = exported(kind)
     model, session = load_model(checkpoint), open_session(path, 1)
     info = json.loads(str(table['info']))
-    model.head.set_worlds({'closed': model.space})
     for batch in (1, 3, 17):
         pixels = images(batch, batch)
         features = session.run(None, {'image': pixels})
@@ -76,9 +78,9 @@ def test_features_and_scores_are_those_of_torch_for_every_batch_size(kind, expor
         with torch.no_grad():
             inputs = model.data_preprocessor(dict(inputs=list(bgr)))['inputs']
             feats = model.extract_feat(inputs)
-            scores = model.head.scores(feats, 'closed').numpy()
+            scores = model.head.score(feats, Candidates.from_space(model.space)).pair.numpy()
         assert len(features) == (1 if kind in ('zero_shot', 'csp') else 3)
-        for mine, theirs in zip(features, feats[-len(features):]):
+        for mine, theirs in zip(features, list(feats.paths.values())[-len(features):]):
             unit = torch.nn.functional.normalize(theirs, dim=1).numpy()
             np.testing.assert_allclose(mine, unit, atol=1e-5)
         np.testing.assert_allclose(
@@ -218,7 +220,8 @@ def test_the_check_sees_another_model(exported, checkpoints):
         model.neck.attribute.proj.bias += 0.1
     side = ImageSide(model).eval()
 
-    assert largest_difference(path, table, side, model.head, 48).features > 1e-3
+    assert largest_difference(
+        path, table, side, model.head, Candidates.from_space(model.space), 48).features > 1e-3
 
 
 def test_a_published_file_gives_the_same_table(checkpoints, exported, tmp_path):
@@ -236,7 +239,7 @@ def test_a_published_file_gives_the_same_table(checkpoints, exported, tmp_path):
     (['{ckpt}', '--out', 'model.bin'], r'must end with \.onnx, got model\.bin'),
     (['{ckpt}', '--pairs', 'none.txt'], 'No list of pairs at none.txt'),
     (['{ckpt}', '--pairs', 'bad.txt'], r'bad\.txt:2: expected two words'),
-    (['{ckpt}', '--pairs', 'empty.txt'], 'holds no pair'),
+    (['{ckpt}', '--pairs', 'empty.txt'], 'there is no pair'),
     (['{ckpt}', '--out', 'file/model.onnx'], 'cannot be written'),
 ])
 def test_errors_are_in_words(arguments, message, checkpoints, tmp_path, monkeypatch):
@@ -262,12 +265,14 @@ def test_a_missing_package_names_the_extra(checkpoints, monkeypatch, tmp_path):
       dict(type='ResizeEdge', scale=56, backend='pillow', interpolation='bicubic'),
       dict(type='CenterCrop', crop_size=48), dict(type='PackInputs')], (56, 48, 'bicubic'), []),
     ([dict(type='ResizeEdge', scale=48)], (48, 48, 'bilinear'), ["backend='cv2'"]),
-    ([dict(type='mmpretrain.Lighting')], (48, 48, 'bicubic'), ['cannot describe Lighting']),
+    ([dict(type='mmpretrain.Lighting')], (48, 48, 'bicubic'), ["step 0 is 'mmpretrain.Lighting'"]),
     ([], (48, 48, 'bicubic'), []),
 ])
 def test_the_test_pipeline_becomes_plain_data(steps, found, notes, checkpoints):
     model = load_model(checkpoints())
-    model.cfg.test_dataloader.dataset.pipeline = steps
+    config = dict(model=dict(type='mmcluspro.CompositionalClassifier', head=dict(type='x')),
+                  test_pipeline=steps)
+    model.description = describe_config(config)
 
     got, said = describe(model)
 
@@ -276,9 +281,10 @@ def test_the_test_pipeline_becomes_plain_data(steps, found, notes, checkpoints):
     assert got['channels'] == 'RGB' and got['mean'][0] == pytest.approx(122.77, abs=0.01)
 
 
-def test_a_head_whose_texts_depend_on_the_image_is_refused(checkpoints):
+def test_a_head_that_does_not_say_how_to_score_outside_torch_is_refused_by_name(checkpoints):
     model = load_model(checkpoints())
-    model.head.__class__ = type('Own', (type(model.head), ), dict(compare=lambda *rest: []))
+    model.head.__class__ = type('Own', (type(model.head), ), dict(
+        portable=CompositionHead.portable))
 
-    with pytest.raises(ValueError, match='Own has texts of its own for every image'):
+    with pytest.raises(ValueError, match='Own cannot be exported: .* its method portable'):
         ImageSide(model)

@@ -9,9 +9,11 @@ import torch
 from mmengine.config import Config
 
 from mmcluspro.apis import CZSLInferencer, load_model
-from mmcluspro.engine.checkpoint import safe_load
 from mmcluspro.engine.launch import build_runner
 from mmcluspro.export.publish import publish
+from mmcluspro.models.heads import ClusProHead
+from mmcluspro.registry import MODELS
+from mmcluspro.utils.safe_load import safe_load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -144,3 +146,39 @@ def test_a_folder_that_is_a_file(trained, tmp_path):
 
     with pytest.raises(ValueError, match='cannot be written'):
         publish(trained, tmp_path / 'file' / 'model.pth')
+
+
+@MODELS.register_module(force=True)
+class NearestPrototypeHead(ClusProHead):
+    """Adds the best cosine to a prototype of the attribute to Eq. 13."""
+
+    scores_with_prototypes = True
+
+    def score(self, feats, candidates):
+        scores, bank = super().score(feats, candidates), self.prototypes['attr']
+        cosine = torch.nn.functional.normalize(feats.attribute, dim=1) @ bank.prototypes.T
+        best = torch.stack([cosine[:, start:end].amax(1) for start, end in zip(
+            bank.offsets.tolist(), bank.offsets[1:].tolist())], dim=1)
+        return scores._replace(pair=scores.pair + (1 + best)[:, candidates.pairs[:, 0]])
+
+
+def test_prototypes_stay_in_the_file_of_a_head_that_scores_with_them(tmp_path):
+    kind = {'model.head.type': 'mmcluspro.NearestPrototypeHead'}
+    run = runner(tmp_path, **kind)
+    run.train()
+    published_file = publish(tmp_path / 'epoch_1.pth', tmp_path / 'small.pth')
+    images = torch.randn(5, 3, 48, 48, generator=torch.Generator().manual_seed(0))
+    config = run.cfg
+
+    with torch.no_grad():
+        before, after = (load_model(file, config=Config(config.to_dict()))(images)
+                         for file in (tmp_path / 'epoch_1.pth', published_file))
+
+    saved = safe_load(published_file)
+    assert 'optimizer' not in saved and 'head.banks.attr.prototypes' in saved['state_dict']
+    assert torch.equal(before, after)
+    for key in [key for key in saved['state_dict'] if 'banks' in key]:
+        del saved['state_dict'][key]
+    torch.save(saved, tmp_path / 'none.pth')
+    with pytest.raises(ValueError, match=r'missing head\.banks'):
+        load_model(tmp_path / 'none.pth', config=Config(config.to_dict()))

@@ -16,8 +16,8 @@ def small_config(folder, name, options=()):
     """A config of the repository, cut down to 64 or so images a phase."""
     cfg = Config.fromfile(ROOT / 'configs' / name)
     cfg.merge_from_dict({
-        'train_dataloader.dataset.indices': list(range(0, 1720, 20)),
-        'val_dataloader.dataset.indices': list(range(0, 510, 8)),
+        'train_dataloader.dataset.indices': list(range(0, 860, 10)),
+        'val_dataloader.dataset.indices': list(range(0, 1020, 16)),
         'test_dataloader.dataset.indices': list(range(0, 1020, 16)),
         'work_dir': str(folder), 'launcher': 'none', 'log_level': 'ERROR', **dict(options),
     })
@@ -27,6 +27,7 @@ def small_config(folder, name, options=()):
 def write_checkpoint(folder, name):
     """``<folder>/last.pth`` of a fresh model of a config; prototypes from random features."""
     cfg = small_config(folder, name)
+    cfg.dump(str(folder / 'config.py'))
     torch.manual_seed(0)
     runner = build_runner(cfg)
     runner._train_loop = runner.build_train_loop(cfg.train_cfg)
@@ -59,7 +60,7 @@ def train_briefly():
     def train(folder, name, options):
         cfg = small_config(folder, name, {
             'train_cfg.max_epochs': 1, 'default_hooks.logger.interval': 1,
-            'custom_hooks.2.interval': 1, **options})
+            'default_hooks.prototypes.interval': 1, **options})
         for phase in ('train', 'val', 'test'):
             cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')
         build_runner(cfg).train()

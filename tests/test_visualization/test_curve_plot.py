@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from mmcluspro.evaluation import Curve, czsl_curve
-from mmcluspro.visualization import curve as curve_module
+from mmcluspro.visualization import curve_plot as curve_module
 from mmcluspro.visualization import (
     draw_curves,
     leave_curves,

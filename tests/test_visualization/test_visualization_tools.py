@@ -1,5 +1,6 @@
 """Each tool of tools/visualization, as a user types it."""
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,11 @@ def assert_pictures(folder, stem):
         assert (folder / f'{stem}.{ending}').stat().st_size > 5000
     with Image.open(folder / f'{stem}.png') as image:
         assert image.width > 700
+
+
+def small(checkpoint):
+    """The config of a checkpoint of the tests, with few images."""
+    return Path(checkpoint).with_name('config.py')
 
 
 @pytest.fixture
@@ -37,7 +43,8 @@ def test_tsne(tool, baseline, cluspro, capsys):
     pytest.importorskip('sklearn')
 
     folder = tool('tsne', baseline, cluspro, '--names', 'baseline', 'ClusPro', '--out', 'pics/t',
-                  '--primitives', 'red', 'blue', 'star', 'key', '--perplexity', '5')
+                  '--primitives', 'red', 'blue', 'star', 'key', '--perplexity', '5',
+                  '--config', small(cluspro))
 
     assert_pictures(folder / 'pics', 't')
     assert 'Objects of ClusPro: embedding' in capsys.readouterr().out
@@ -53,7 +60,8 @@ def test_prototypes(tool, cluspro, capsys):
 
 
 def test_cases(tool, baseline, cluspro, capsys):
-    folder = tool('cases', baseline, cluspro, '--count', '2', '--columns', '2')
+    folder = tool('cases', baseline, cluspro, '--count', '2', '--columns', '2',
+                  '--config', small(baseline))
 
     assert_pictures(folder, 'cases')
     counts = [int(line.split('(')[-1].split(':')[-1].split()[0])
@@ -62,7 +70,8 @@ def test_cases(tool, baseline, cluspro, capsys):
 
 
 def test_primitive_accuracy(tool, baseline, cluspro):
-    folder = tool('primitive_accuracy', baseline, cluspro, '--names', 'baseline', 'ClusPro')
+    folder = tool('primitive_accuracy', baseline, cluspro, '--names', 'baseline', 'ClusPro',
+                  '--config', small(baseline))
 
     assert_pictures(folder, 'primitive_accuracy')
     with (folder / 'primitive_accuracy.csv').open() as file:
@@ -89,11 +98,12 @@ def test_primitive_accuracy(tool, baseline, cluspro):
     (['tsne', 'CLUSPRO', '--max-images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--primitives', 'xyz'], "'xyz' is no attribute or object"),
     (['primitive_accuracy', 'CLUSPRO', '--batch-size', '0'], '--batch-size must be at least 1'),
-    (['primitive_accuracy', 'CLUSPRO', '--cfg-options', 'test_dataloader.dataset.version=v9'],
-     'v9'),
+    (['primitive_accuracy', 'CLUSPRO', '--config', 'CONFIG', '--cfg-options',
+      'test_dataloader.dataset.version=v9'], 'v9'),
+    (['primitive_accuracy', 'CLUSPRO', '--cfg-options', 'a=1'], 'which is not given'),
 ])
 def test_bad_input_gets_a_message_in_words(tool, runs, baseline, cluspro, capsys, words, message):
-    paths = {'BASELINE': baseline, 'CLUSPRO': cluspro}
+    paths = {'BASELINE': baseline, 'CLUSPRO': cluspro, 'CONFIG': small(cluspro)}
 
     with pytest.raises(SystemExit) as ended:
         tool(*(paths.get(word, word) for word in words))

@@ -8,11 +8,16 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from mmcluspro.utils.model_flags import add_model_flags, model_options
+
 EXAMPLES = """examples:
   mmcluspro demo                                  the shipped tiny CLIP, nothing to train
   mmcluspro demo best_czsl_auc_epoch_15.pth       your model, with its prototypes
   mmcluspro demo --port 8000 --host 0.0.0.0       for other machines of the network"""
-NO_FILE = ('Zero-shot: the tiny CLIP of the package on the pairs of shapes-v1, nothing was '
+# Gradio serves what lies in the second one as it is, so that uploads must not get there.
+UPLOADS, PICTURES = 'uploads', 'examples'
+MAX_PIXELS = 50_000_000  # of strangers; 150 MB once decoded
+NO_FILE = ('Zero-shot: the tiny CLIP of the package on the pairs of Shapes, nothing was '
            'trained. Seen and unseen are those of the data.')
 NO_PROTOTYPES = ('This model has no prototypes. A ClusPro checkpoint that training wrote has '
                  'them: start the page with mmcluspro demo CHECKPOINT.')
@@ -31,15 +36,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--share', action='store_true', help='also a public link, through a '
                         "server of Gradio's makers (default: off)")
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
-    parser.add_argument('--config', help='used instead of the config inside the checkpoint')
+    add_model_flags(parser)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serves the page until Ctrl+C."""
     args = parse_args(argv)
-    if args.config and not args.checkpoint:
-        raise ValueError('--config belongs to a checkpoint: mmcluspro demo CHECKPOINT --config …')
+    for flag, value in (('config', args.config), ('import', args.imports),
+                        ('weights', args.weights)):
+        if value and not args.checkpoint:
+            raise ValueError(f'--{flag} belongs to a checkpoint: mmcluspro demo CHECKPOINT '
+                             f'--{flag} …')
     if args.port is not None and not 0 < args.port < 65536:
         raise ValueError(f'--port must lie between 1 and 65535, got {args.port}.')
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clears up as after Ctrl+C
@@ -63,8 +71,10 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     """The page of a model, with its pictures and uploads in a folder that goes away."""
     print(f'Loading {args.checkpoint or "the tiny CLIP of the package"} …', flush=True)
     # Read when Gradio is imported.
-    os.environ.update(GRADIO_ANALYTICS_ENABLED='False', GRADIO_TEMP_DIR=folder)
+    os.environ.update(GRADIO_ANALYTICS_ENABLED='False',
+                      GRADIO_TEMP_DIR=os.path.join(folder, UPLOADS))
     os.environ.setdefault('HF_HUB_DISABLE_TELEMETRY', '1')
+    os.environ.setdefault('MMCLUSPRO_MAX_PIXELS', str(MAX_PIXELS))
     try:
         from .app import build_app
     except ModuleNotFoundError as error:
@@ -76,11 +86,13 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     from .logic import Classifier
     from .zero_shot import zero_shot_inferencer
     if args.checkpoint:
-        inferencer = CZSLInferencer(args.checkpoint, args.device, args.config)
+        inferencer = CZSLInferencer(args.checkpoint, args.device, **model_options(args))
         title = f'Model: `{os.path.basename(args.checkpoint)}`'
     else:
         inferencer, title = zero_shot_inferencer(args.device), NO_FILE
-    return build_app(Classifier(inferencer), draw_examples(inferencer.space, folder), title,
+    examples = os.path.join(folder, PICTURES)
+    os.makedirs(examples, exist_ok=True)
+    return build_app(Classifier(inferencer), draw_examples(inferencer.space, examples), title,
                      NO_PROTOTYPES)
 
 
@@ -94,9 +106,9 @@ def serve(app: Any, folder: str, host: str, port: int | None, share: bool = Fals
     try:
         _, address, public = app.launch(
             server_name=host, server_port=port, share=share, quiet=True,
-            prevent_thread_lock=True, show_error=True, max_file_size='20mb', footer_links=[],
-            allowed_paths=[folder], state_session_capacity=200, ssr_mode=False, pwa=False,
-            theme=theme(), css_paths=STYLE)
+            prevent_thread_lock=True, show_error=False, max_file_size='20mb', footer_links=[],
+            allowed_paths=[os.path.join(folder, PICTURES)], state_session_capacity=200,
+            ssr_mode=False, pwa=False, theme=theme(), css_paths=STYLE)
     except OSError as error:
         raise ValueError(f'The page cannot listen at {host}, port {port or "7860 … 7959"}: '
                          f'{error} Choose another with --port.') from error

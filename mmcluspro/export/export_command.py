@@ -3,6 +3,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 
 from mmcluspro.apis import load_model
 from mmcluspro.apis.pair_file import read_pairs
+from mmcluspro.utils.model_flags import add_model_flags, model_options
 
-from .check import TOLERANCE, Difference, largest_difference
+from .check import SCORE_TOLERANCE, TOLERANCE, Difference, largest_difference
 from .files import writable
 from .image_side import ImageSide, require_onnx, write_onnx
 from .smaller import write_half, write_int8
-from .table import make_table, write_table
+from .text_table import asked_candidates, make_table, write_table
 
 VARIANTS = {'fp16': write_half, 'int8': write_int8}
 EPILOG = """examples:
@@ -27,7 +29,8 @@ docs/examples/onnx_predict.py reads the files without torch."""
 
 def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | None = None,
                  pairs: Sequence[tuple[str, str]] | None = None, world: str = 'closed',
-                 table_only: bool = False, variants: Sequence[str] = ()) -> list[Path]:
+                 table_only: bool = False, variants: Sequence[str] = (),
+                 **options: Any) -> list[Path]:
     """Exports a checkpoint, checks the files, and says the largest difference.
 
     Args:
@@ -39,6 +42,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
         table_only (bool): Write the table for other pairs, not the graph. Defaults to False.
         variants (Sequence[str]): Smaller files to write besides: 'fp16', 'int8'. They take the
             name of ``out`` with ``_fp16`` and ``_int8``, and read the same table.
+        **options: ``config``, ``imports`` and ``weights`` of ``load_model``.
 
     Returns:
         list[Path]: The files.
@@ -50,37 +54,48 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
             raise ValueError(f'The name of this file must end with {suffix}, got {path}.')
     if not table_only:
         require_onnx()
-    model: Any = load_model(checkpoint)
+    model: Any = load_model(checkpoint, **options)
     side = ImageSide(model).eval()
-    with warnings.catch_warnings(record=True) as caught:
+    with ExitStack() as stack:
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter('always', UserWarning)
-        content = make_table(model, pairs, world)
-    info = json.loads(str(content['info']))
-    for note in [*(str(warning.message) for warning in caught), *info['notes']]:
-        print(f'note: {note}')
-    write_table(content, table)
-    print(f'{table}: {len(content["pairs"])} pairs ({int(content["seen"].sum())} seen) of '
-          f'{len(content["attributes"])} attributes and {len(content["objects"])} objects')
-    if table_only:
-        return [table]
-    size = info['preprocessing']['size']
-    files = [out, *(out.with_name(f'{out.stem}_{name}.onnx') for name in variants)]
-    for path, name in zip(files, ('fp32', *variants)):
-        with writable(path) as temporary:
+        candidates = stack.enter_context(asked_candidates(model, pairs, world))
+        content = make_table(model, candidates, world)
+        info = json.loads(str(content['info']))
+        for note in [*(str(warning.message) for warning in caught), *info['notes']]:
+            print(f'note: {note}')
+        print(f'{table}: {len(candidates)} pairs ({int(candidates.seen.sum())} seen) of '
+              f'{len(candidates.attributes)} attributes and {len(candidates.objects)} objects')
+        if table_only:
+            write_table(content, table)
+            return [table]
+        size = info['preprocessing']['size']
+        files = [out, *(out.with_name(f'{out.stem}_{name}.onnx') for name in variants)]
+        for path, name in zip(files, ('fp32', *variants)):
+            with writable(path) as temporary:
+                if path == out:
+                    write_onnx(side, temporary, size, dict(weights=info['weights']))
+                else:
+                    VARIANTS[name](out, temporary)
+                found = largest_difference(
+                    temporary, content, side, model.head, candidates, size)
+                _judge(found, name, path, type(model.head).__name__)
             if path == out:
-                write_onnx(side, temporary, size, dict(weights=info['weights']))
-            else:
-                VARIANTS[name](out, temporary)
-            _judge(largest_difference(temporary, content, side, model.head, size), name, path)
+                write_table(content, table)
     return [table, *files]
 
 
-def _judge(found: Difference, name: str, path: Path) -> None:
+def _judge(found: Difference, name: str, path: Path, head: str) -> None:
     if not (np.isfinite(found).all() and (name != 'fp32' or found.features <= TOLERANCE)):
         raise ValueError(
             f'{path} was not written: its features differ from those of torch by '
             f'{found.features:.1e} (allowed: {TOLERANCE}). Please report the model and the '
             'versions of torch, onnx and onnxruntime.')
+    if name == 'fp32' and found.scores > SCORE_TOLERANCE * found.spread + TOLERANCE:
+        raise ValueError(
+            f'{path} was not written: the scores that {head}.portable computes differ from those '
+            f'of {head}.score by up to {found.scores:.1e}, where scores span {found.spread:.1e}. '
+            'Make the two agree; see docs/extending.md.')
     print(f'{path} ({name}): onnxruntime against torch on random pictures, largest difference of '
           f'features {found.features:.1e}, of scores {found.scores:.1e}')
 
@@ -103,8 +118,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                         help='other pairs for a graph that is there already')
     parser.add_argument('--half', action='store_true', help='also write half precision')
     parser.add_argument('--int8', action='store_true', help='also write weights of eight bits')
+    add_model_flags(parser)
     args = parser.parse_args(argv)
     variants = [name for name, wanted in (('fp16', args.half), ('int8', args.int8)) if wanted]
     export_model(
         args.checkpoint, args.out or f'{Path(args.checkpoint).stem}.onnx', args.table,
-        read_pairs(args.pairs) if args.pairs else None, args.world, args.table_only, variants)
+        read_pairs(args.pairs) if args.pairs else None, args.world, args.table_only, variants,
+        **model_options(args))

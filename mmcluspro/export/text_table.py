@@ -1,0 +1,111 @@
+"""The table beside an ONNX file: text features, pairs, and what makes scores of features.
+
+One ``.npz`` without pickles. Another list of pairs needs another table, not another graph.
+"""
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mmcluspro.errors import FileError
+from mmcluspro.evaluation import Calibration, chosen_for, world_candidates
+from mmcluspro.models import Candidates
+from mmcluspro.models.state import training_only_prefixes
+from mmcluspro.utils.digest import arrays_digest
+from mmcluspro.utils.plain_files import read_npz
+
+from .files import writable
+from .preprocessing import describe
+
+FORMAT = 1
+TEXTS = ('text_a', 'text_o', 'text_c')
+
+
+@contextmanager
+def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
+                     world: str = 'closed') -> Iterator[Candidates]:
+    """Candidates as ``CZSLInferencer`` has them; afterwards the model is as it was.
+
+    Args:
+        model (Any): From ``load_model``.
+        pairs (Sequence, optional): Pairs of names. Names that were not trained enter through
+            their words. Defaults to None: those of ``world``.
+        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects,
+            without the unseen ones at or below the threshold of feasibility that validation
+            chose (Eq. 15). Defaults to 'closed'.
+    """
+    threshold = chosen_for(model.meta, 'open').threshold
+    try:
+        if pairs is not None:
+            yield Candidates.from_names(model.head.text, model.space, pairs)
+        else:
+            yield world_candidates(model.head, model.space, world, threshold)
+    finally:
+        model.head.text.restore()  # the names that a list added
+
+
+def make_table(model: Any, candidates: Candidates, world: str = 'closed') -> dict[str, np.ndarray]:
+    """All that prediction needs besides the image side, as ``CZSLInferencer`` has it.
+
+    Args:
+        model (Any): From ``load_model``.
+        candidates (Candidates): Of :func:`asked_candidates`.
+        world (str): Whose calibration is taken. Defaults to 'closed'.
+
+    Returns:
+        dict[str, np.ndarray]: ``text_a`` (A, D), ``text_o`` (O, D) and ``text_c`` (P, D), unit
+        norm; ``attributes``, ``objects``, ``pairs`` (P, 2), ``seen`` (P,); and ``info``, JSON
+        with what ``head.portable`` says (``scale``, ``fusion``), ``link``, ``preprocessing``,
+        ``temperature``, ``seen_bias``, ``calibration`` and ``weights``, which the ONNX file of
+        the same model has, too.
+    """
+    with torch.no_grad():
+        texts = model.head.texts(candidates)
+    preprocessing, notes = describe(model)
+    info = dict(
+        **model.head.portable().info, link=model.head.link, format=FORMAT,
+        weights=weights_id(model), world=world, preprocessing=preprocessing, notes=notes,
+        **(chosen_for(model.meta, world).calibration or Calibration())._asdict(),
+        calibration=model.meta.get('calibration') or {})
+    return dict(
+        **{name: feature.float().numpy() for name, feature in zip(TEXTS, texts)},
+        attributes=np.array(candidates.attributes), objects=np.array(candidates.objects),
+        pairs=candidates.pairs.numpy(), seen=candidates.seen.numpy(),
+        info=np.array(json.dumps(info)))
+
+
+def write_table(table: dict[str, np.ndarray], path: str | Path) -> None:
+    """Writes a table whole or not at all, with a digest of its arrays."""
+    table = dict(table, digest=np.array(arrays_digest(table)))
+    with writable(path) as temporary, temporary.open('wb') as file:
+        np.savez_compressed(file, **table)  # type: ignore[arg-type]
+
+
+def read_table(path: str | Path) -> dict[str, np.ndarray]:
+    """Reads a table and compares it with its digest."""
+    remedy = 'Copy it again, or export the model once more.'
+    table = read_npz(path, remedy)
+    digest = table.pop('digest', None)
+    missing = [name for name in (*TEXTS, 'attributes', 'objects', 'pairs', 'seen', 'info')
+               if name not in table]
+    if missing:
+        raise FileError(path, f'it is no table of mmcluspro export: {missing[0]} is missing',
+                        remedy)
+    if digest is None or str(digest) != arrays_digest(table):
+        raise FileError(path, 'its content does not fit its digest', remedy, 'digest')
+    return table
+
+
+def weights_id(model: Any) -> str:
+    """Sixteen hex digits that tell models apart: published and other files of one are the same."""
+    digest, skipped = hashlib.sha256(), training_only_prefixes(model)
+    for key, value in sorted(model.state_dict().items()):
+        if not key.startswith(skipped):
+            digest.update(key.encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
