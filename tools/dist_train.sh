@@ -8,7 +8,8 @@ if [ -z "$PROCESSES" ]; then
     echo "usage: $0 CONFIG PROCESSES [flags of tools/train.py]" >&2
     exit 2
 fi
-torchrun \
+# exec: signals reach torchrun, which passes them on to the processes.
+exec torchrun \
     --nnodes="${NNODES:-1}" \
     --node_rank="${NODE_RANK:-0}" \
     --master_addr="${MASTER_ADDR:-127.0.0.1}" \

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import open_clip
 import torch
+from contrastive import Vocabulary, clip_loss, learning_rate, save_half
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mmcluspro.datasets.shapes.captions import (
     WORDING,
@@ -24,6 +24,7 @@ from mmcluspro.datasets.shapes.captions import (
 )
 from mmcluspro.datasets.shapes.draws import Draws
 from mmcluspro.models.clip_loader import CONFIGS
+from mmcluspro.utils.atomic import atomic_path
 
 # The statistics of CLIP's own pipeline: the configs of all datasets use them.
 MEAN = torch.tensor(open_clip.OPENAI_DATASET_MEAN).view(1, 3, 1, 1)
@@ -39,7 +40,7 @@ class Tokens:
         draws = Draws('vocabulary', seed)
         for pair in captioner.pairs * 40:
             self.ids(captioner(draws, pair, draws.choice(tuple(WORDING))))
-        self.used = torch.stack(list(self.cache.values())).unique()
+        self.vocabulary = Vocabulary(self.cache.values())
 
     def ids(self, caption: str) -> Tensor:
         """Token ids (L,)."""
@@ -48,11 +49,11 @@ class Tokens:
         return self.cache[caption]
 
     def __call__(self, captions: list[str]) -> Tensor:
-        """Rows of the small embedding (N, L); sorted ids keep EOS the largest."""
-        return torch.searchsorted(self.used, torch.stack([self.ids(text) for text in captions]))
+        """Rows of the small embedding (N, L)."""
+        return self.vocabulary.rows(torch.stack([self.ids(text) for text in captions]))
 
 
-def build_model(used: Tensor, seed: int, init: Path | None) -> tuple[nn.Module, Tensor]:
+def build_model(words: Vocabulary, seed: int, init: Path | None) -> tuple[nn.Module, Tensor]:
     """The model with an embedding of the used tokens only, and the full embedding at init."""
     torch.manual_seed(seed)
     open_clip.add_model_config(CONFIGS)
@@ -60,17 +61,7 @@ def build_model(used: Tensor, seed: int, init: Path | None) -> tuple[nn.Module, 
     if init is not None:
         state = torch.load(init, weights_only=True)
         model.load_state_dict({name: value.float() for name, value in state.items()})
-    full = model.token_embedding.weight.detach().clone()
-    model.token_embedding = nn.Embedding.from_pretrained(full[used].clone(), freeze=False)
-    return model, full
-
-
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Warm-up over 200 steps, constant, linear to zero in the last quarter.
-
-    A constant middle lets a run be ended early: resume it with fewer steps.
-    """
-    return peak * min((step + 1) / 200, 1.0, (steps - step) / (0.25 * steps))
+    return model, words.shrink(model)
 
 
 def prepare(images: Tensor) -> Tensor:
@@ -78,33 +69,14 @@ def prepare(images: Tensor) -> Tensor:
     return (images.permute(0, 3, 1, 2).float() / 255 - MEAN) / STD
 
 
-def train_step(model: nn.Module, images: Tensor, tokens: Tensor) -> Tensor:
-    """CLIP's symmetric loss; equal captions in a batch share the target."""
-    image = F.normalize(model.encode_image(images), dim=1)
-    text = F.normalize(model.encode_text(tokens), dim=1)
-    logits = model.logit_scale.exp() * image @ text.T
-    same = (tokens[:, None] == tokens[None]).all(dim=2).float()
-    target = same / same.sum(dim=1, keepdim=True)
-    return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
-
-
-def save_weights(model: nn.Module, full: Tensor, used: Tensor, path: Path) -> None:
-    """Writes the whole state dict in half precision."""
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    embedding = full.clone()
-    embedding[used] = state['token_embedding.weight']
-    state['token_embedding.weight'] = embedding
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({name: value.half() if value.is_floating_point() else value
-                for name, value in state.items()}, path)
-
-
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/tiny_clip'))
     parser.add_argument('--out', type=Path, help='weights file, default WORK_DIR/tiny_clip.pt')
     parser.add_argument('--init', type=Path, help='weights to start from (default: random)')
-    parser.add_argument('--pictures', type=int, default=30, help='pictures a pair')
+    parser.add_argument('--pictures', type=int, default=30, help='pictures per pair')
+    parser.add_argument('--plain', type=int, default=0,
+                        help='plain pictures per object, without an attribute')
     parser.add_argument('--steps', type=int, default=4000)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--lr', type=float, default=1e-3)
@@ -117,10 +89,10 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     captioner = Captioner(pretraining_pairs(), args.wrong, args.loose)
-    images, pairs, looks = draw_pretraining(args.pictures, args.seed)
+    images, pairs, looks = draw_pretraining(args.pictures, args.seed, args.plain)
     open_clip.add_model_config(CONFIGS)
     tokens = Tokens(captioner, args.seed)
-    model, full = build_model(tokens.used, args.seed, args.init)
+    model, full = build_model(tokens.vocabulary, args.seed, args.init)
     decay = [p for p in model.parameters() if p.ndim > 1]
     rest = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW([{'params': decay, 'weight_decay': 0.05},
@@ -134,7 +106,8 @@ def main() -> None:
         optimizer.load_state_dict(state['optimizer'])
         start = state['step']
         print(f'Resumed at step {start}.', flush=True)
-    print(f'{len(captioner.pairs)} pairs, {len(images)} pictures, {len(tokens.used)} tokens, '
+    print(f'{len(captioner.pairs)} pairs, {len(images)} pictures, '
+          f'{len(tokens.vocabulary.used)} tokens, '
           f'{sum(p.numel() for p in model.visual.parameters()):,} image parameters.', flush=True)
     source, began, mean = torch.from_numpy(images), time.monotonic(), 0.0
     for step in range(start, args.steps):
@@ -144,7 +117,8 @@ def main() -> None:
         captions = tokens([captioner(draws, pairs[row], looks[row]) for row in rows])
         for group in optimizer.param_groups:
             group['lr'] = learning_rate(step, args.steps, args.lr)
-        loss = train_step(model, prepare(source[rows]), captions)
+        loss = clip_loss(model.encode_image(prepare(source[rows])), model.encode_text(captions),
+                         model.logit_scale.exp(), captions)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -155,12 +129,13 @@ def main() -> None:
             left = (time.monotonic() - began) / (step + 1 - start) * (args.steps - step - 1)
             print(f'step {step + 1}/{args.steps}  loss {mean:.3f}  scale '
                   f'{float(model.logit_scale.exp()):.1f}  {left / 60:.1f} min left', flush=True)
-            part = checkpoint.with_suffix('.part')
-            torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_dict(),
-                        'step': step + 1}, part)
-            part.replace(checkpoint)
+            with atomic_path(checkpoint) as part:
+                torch.save({'model': model.state_dict(), 'optimizer': optimizer.state_dict(),
+                            'step': step + 1}, part)
     out = args.out or args.work_dir / 'tiny_clip.pt'
-    save_weights(model, full, tokens.used, out)
+    state = model.state_dict()
+    embedding = state['token_embedding.weight']
+    save_half({**state, 'token_embedding.weight': tokens.vocabulary.expand(full, embedding)}, out)
     print(f'Wrote {out} ({out.stat().st_size / 1e6:.2f} MB).')
 
 

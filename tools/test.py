@@ -3,7 +3,7 @@
 Zero-shot CLIP needs none: ``python tools/test.py configs/clip_zeroshot_shapes.py``.
 """
 from mmcluspro.cli.test import main
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 
 if __name__ == '__main__':
     run_command(main)

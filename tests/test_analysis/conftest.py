@@ -91,6 +91,8 @@ def home(tmp_path):
     tool = root / 'tools' / 'analysis_tools' / 'reproduce.py'
     tool.parent.mkdir(parents=True)
     shutil.copy(ROOT / 'tools' / 'analysis_tools' / 'reproduce.py', tool)
+    shutil.copytree(ROOT / 'tools' / 'analysis_tools' / 'experiments', tool.parent / 'experiments',
+                    ignore=shutil.ignore_patterns('__pycache__'))
     (tool.parent / 'paper_tables.yml').write_text(TABLES)
     for name in ('train.py', 'test.py'):
         (root / 'tools' / name).write_text(TOOL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmcluspro.analysis.cost import medians, now, resident
+from experiments.cost import medians, now, resident
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,8 +57,8 @@ def test_baseline_and_cluspro_are_measured(tmp_path):
     assert zero_shot['step'] is None and zero_shot['image'] > 0
     for found in (baseline, cluspro):
         assert found['memory'] > 10 and found['image'] > 0
-        # shapes-v1 has 1720 training images: 215 batches of 8.
-        assert found['epoch'] == pytest.approx(found['step'] * 215)
+        # shapes-v2 has 860 training images: 108 batches of 8.
+        assert found['epoch'] == pytest.approx(found['step'] * 108)
     assert '| cluspro_shapes.py | ' in done.stdout and '(1.00×)' in done.stdout
     assert 'ClusPro parameters 1.00×, memory 1.02×, training 1.15×, inference 1.00×' in done.stdout
 

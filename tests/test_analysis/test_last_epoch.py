@@ -13,15 +13,20 @@ def run(*words):
                           capture_output=True, text=True)
 
 
+def write(folder, name, *records):
+    """Records of a config with seeds 0, 1, …"""
+    (folder / f'{name}.jsonl').write_text(''.join(json.dumps(dict(
+        dict(config=f'{name}.py', options=[], seed=seed, metrics={'czsl/auc': 0.0}), **record))
+        + '\n' for seed, record in enumerate(records)))
+
+
 def test_differences_of_the_last_epoch_are_paired(tmp_path):
     base, other = [40.0, 42.0, 41.0], [41.0, 42.5, 43.0]
     for name, values in (('baseline_shapes', base), ('cluspro_shapes', other)):
-        for seed, value in enumerate(values):
-            record = dict(val_auc=[50.0, 99.0, value])
-            (tmp_path / f'{name}_seed{seed}.json').write_text(json.dumps(record))
-    (tmp_path / 'clip_zeroshot_shapes_seed0.json').write_text(json.dumps(dict(val_auc=[])))
-    (tmp_path / 'baseline_large_seed0.json').write_text(json.dumps(dict(
-        val_auc=[9.0], fingerprint=dict(val_dataloader='of other data'))))
+        write(tmp_path, name, *(dict(val_auc=[50.0, 99.0, value]) for value in values))
+    write(tmp_path, 'clip_zeroshot_shapes', dict(val_auc=[]))
+    write(tmp_path, 'baseline_large', dict(
+        val_auc=[9.0], fingerprint=dict(val_dataloader='of other data')))
 
     done = run(tmp_path)
 
@@ -38,9 +43,9 @@ def test_a_missing_reference_is_named(tmp_path):
 
 
 def test_tests_by_the_chosen_epoch(tmp_path):
-    for seed, (epoch, auc) in enumerate([(3, 40.0), (3, 42.0), (2, 30.0)]):
-        (tmp_path / f'baseline_shapes_seed{seed}.json').write_text(json.dumps(dict(
-            val_auc=[1.0], val_metrics=dict(step=epoch), metrics={'czsl/auc': auc})))
-    (tmp_path / 'csp_shapes_seed0.json').write_text(json.dumps(dict(val_auc=[1.0])))
+    write(tmp_path, 'baseline_shapes', *(
+        dict(val_auc=[1.0], val_metrics=dict(step=epoch), metrics={'czsl/auc': auc})
+        for epoch, auc in [(3, 40.0), (3, 42.0), (2, 30.0)]))
+    write(tmp_path, 'csp_shapes', dict(val_auc=[1.0]))
     done = run(tmp_path, '--chosen', 'baseline_', 'cluspro_')
     assert done.stdout.splitlines()[2:] == ['| 2 | 1 | 30.00 ± 0.00 |', '| 3 | 2 | 41.00 ± 1.41 |']

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from mmcluspro.analysis import Run, Store, fingerprint, resolve
+from experiments import Run, Store, fingerprint, resolve
 
 METRICS = {'czsl/auc': 1.0}
 
@@ -14,7 +14,8 @@ def config(tmp_path):
     path.write_text('model = dict(head=dict(k=1, bank=dict(m=0.9, kind="x")))\n'
                     'train_cfg = dict(max_epochs=3)\ntrain_dataloader = None\n'
                     'work_dir = "here"\nrandomness = dict(seed=0)\n'
-                    'default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=1))\n')
+                    'default_hooks = dict(logger=dict(type="LoggerHook", interval=1), '
+                    'checkpoint=dict(type="CheckpointHook", interval=1))\n')
     return path
 
 
@@ -49,13 +50,29 @@ def test_an_option_can_replace_a_part(config):
 
 @pytest.mark.parametrize('option, section', [
     ('model.head.k=2', 'model'), ('train_cfg.max_epochs=4', 'train_cfg'),
-    ('default_hooks.checkpoint.interval=2', 'default_hooks'), ('work_dir=there', None),
+    ('default_hooks.checkpoint.interval=2', 'hooks'), ('work_dir=there', None),
     ('default_hooks.logger.interval=2', None), ('randomness.seed=7', None),
     ('default_hooks.checkpoint.max_keep_ckpts=9', None)])
 def test_the_fingerprint_changes_with_what_bears_on_the_result(config, option, section):
     before, after = fingerprint(resolve(config)[0]), fingerprint(resolve(config, [option])[0])
     changed = [key for key in before if before[key] != after[key]]
     assert changed == ([section] if section else [])
+
+
+def test_hooks_count_by_what_they_are_not_by_where_they_are_listed(config):
+    first = fingerprint(resolve(config)[0])
+    text = config.read_text()
+    config.write_text(f'{text}custom_hooks = [dict(type="mmcluspro.FiniteHook"), None]\n')
+    assert fingerprint(resolve(config)[0]) == first
+    config.write_text(f'{text}custom_hooks = [dict(type="mmcluspro.PrototypeHook")]\n')
+    assert fingerprint(resolve(config)[0]) == first
+    config.write_text(f'{text}custom_hooks = [dict(type="mmcluspro.PrototypeHook", n=9)]\n')
+    assert fingerprint(resolve(config)[0])['hooks'] != first['hooks']
+    config.write_text(f'{text}custom_hooks = [dict(type="EMAHook")]\n')
+    listed = fingerprint(resolve(config)[0])
+    assert listed['hooks'] != first['hooks']
+    config.write_text(f'{text}default_hooks["ema"] = dict(type="EMAHook")\n')
+    assert fingerprint(resolve(config)[0]) == listed
 
 
 @pytest.mark.parametrize('changed', ['weights.pt', 'vectors.bin', 'features/features.json'])
@@ -97,3 +114,31 @@ def test_records_are_found_again_by_content_whatever_the_file_is_called(config, 
 def test_a_missing_config_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match='config .*nothing.py does not exist'):
         Run.make(tmp_path / 'nothing.py')
+
+
+def test_packed_records_are_the_same_records(config, tmp_path):
+    folder, store = tmp_path / 'runs', Store(tmp_path / 'runs')
+    for seed in (10, 2):
+        for options in ([], ['model.head.k=2']):
+            store.save(Run.make(config, options, seed), metrics={'czsl/auc': float(seed)})
+    before = Store(folder).records
+
+    assert store.pack() == [folder / 'a.jsonl'] == list(folder.iterdir())
+
+    assert Store(folder).records == before
+    lines = [json.loads(line) for line in (folder / 'a.jsonl').read_text().splitlines()]
+    assert [(line['options'], line['seed']) for line in lines] == [
+        ([], 2), ([], 10), (['model.head.k=2'], 2), (['model.head.k=2'], 10)]
+    run = Run.make(config, seed=2)
+    store.save(run, metrics={'czsl/auc': 7.0})  # run again: the file of its own counts
+    assert Store(folder).find(run)['metrics'] == {'czsl/auc': 7.0}
+    assert Store(folder).pack() == [folder / 'a.jsonl']
+    assert Store(folder).find(run)['metrics'] == {'czsl/auc': 7.0} and len(before) == 4
+
+
+@pytest.mark.parametrize('line', ['{"config": "a.py"', '[1]', '{"config": "a.py", "seed": 0}'])
+def test_a_damaged_line_is_named(tmp_path, line):
+    whole = json.dumps(dict(config='a.py', options=[], seed=0, metrics=METRICS))
+    (tmp_path / 'a.jsonl').write_text(f'{whole}\n{line}\n')
+    with pytest.raises(ValueError, match=r'a\.jsonl.* is not the record of a run'):
+        Store(tmp_path)

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from mmcluspro.analysis import Store
-from mmcluspro.analysis.execution import Active, LocalJobs, clock, devices, interruptible
-from mmcluspro.analysis.work_folder import open_log, time_left
+from experiments import Store
+from experiments.execution import Active, LocalJobs, clock, devices, interruptible
+from experiments.work_folder import open_log, time_left
 
 RUNS = 'work_dirs/reproduce/runs'
 
@@ -78,6 +78,23 @@ def test_a_failure_is_named_and_the_rest_goes_on(reproduce):
     assert first == second and '--resume' in second
 
 
+def test_a_change_that_does_not_matter_is_accepted_by_name(reproduce, home):
+    reproduce('4a', '--rows', 'K=1', '--seeds', '2')
+    config = home / 'configs' / 'learn_shapes.py'
+    config.write_text(config.read_text() + 'optim_wrapper = dict(lr=1)\n')
+    flags = ['4a', '--rows', 'K=1', '--seeds', '2', '--collect-only']
+
+    _, out, _ = reproduce(*flags, '--accept-changed', 'model')
+    assert 'CHANGED learn_shapes_seed1' in out and 'Took over' not in out
+    _, out, _ = reproduce(*flags, '--accept-changed', 'model', 'optim_wrapper')
+    assert 'Took over 2 records' in out and 'CHANGED' not in out and '| K=1 | 2 | ' in out
+    _, out, _ = reproduce(*flags)
+    assert 'CHANGED' not in out and '| K=1 | 2 | ' in out
+    record = json.loads((reproduce.place / 'work_dirs/reproduce/runs/learn_shapes_seed1.json'
+                         ).read_text())
+    assert record['accepted'] == ['optim_wrapper'] and record['metrics']['czsl/auc'] == 61.0
+
+
 def test_a_changed_config_is_noticed_and_named(reproduce, home):
     reproduce('4a', '--rows', 'K=1', '--seeds', '2')
     config = home / 'configs' / 'learn_shapes.py'
@@ -137,7 +154,7 @@ def test_a_damaged_record_is_named(reproduce, content):
     folder.mkdir(parents=True)
     (folder / 'bad.json').write_bytes(content)
     code, _, err = reproduce('table1')
-    assert code == 2 and 'bad.json is not the record of a run' in err
+    assert code == 2 and 'bad.json: it is not the record of a run' in err
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -247,8 +264,11 @@ def test_a_table_of_ones_own(reproduce):
     assert '| 80.8 ± 1.1 | +20.2 ± 3.2 |' in out
     assert (reproduce.place / RUNS / 'my_shapes-head.k=3_seed1.json').exists()
 
-    for text, message in (('title: x, rows: [{name: 1}]', "mine has no 'datasets'"), (
-            'title: x, world: open, datasets: [shapes], rows: [{nam: 1}]', "a row with 'nam'")):
+    for text, message in (
+            ('title: x, rows: [{name: a}]', "mine: it has no 'datasets'"),
+            ('title: x, rows: [{name: 1}]', 'mine: row 1: name is 1'),
+            ('title: x, world: open, datasets: [shapes], rows: [{name: a, nam: b}]',
+             "a row with 'nam'")):
         (reproduce.place / 'own' / 'tables.yml').write_text(f'mine: {{{text}}}')
         code, _, err = reproduce('mine', '--tables', 'own/tables.yml')
         assert code == 2 and message in err
@@ -265,10 +285,10 @@ def test_time_left_is_read_from_the_log(tmp_path, text, seconds):
 def test_time_left_counts_what_waits(tmp_path):
     (tmp_path / 'output.log').write_text('eta: 0:01:40')
     jobs = LocalJobs(Store(tmp_path), tmp_path, tmp_path, jobs=2)
-    assert jobs._left(3) == 'time left not known yet'
+    assert jobs.remaining(3) == 'time left not known yet'
     jobs.active = [Active(None, None, None, tmp_path, slot, time.time() - 100) for slot in (0, 1)]
     # Two with 100 s left, three of 200 s to come, two at a time.
-    assert jobs._left(3) == f'about {clock(400)} left'
+    assert jobs.remaining(3) == f'about {clock(400)} left'
 
 
 def fake(folder, name, body):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mmcluspro.analysis import mean_and_std, paired_difference, t_quantile
+from experiments import mean_and_std, paired_difference, t_quantile
 
 NUMBERS = st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=12)
 

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import yaml
 
-from mmcluspro.analysis.cost import measure, medians, threads
-from mmcluspro.analysis.execution import clock
-from mmcluspro.analysis.work_folder import failure
-from mmcluspro.engine.launch import find_config, run_command
+from experiments.cost import measure, medians, threads
+from experiments.execution import clock
+from experiments.work_folder import failure
+from mmcluspro.engine.launch import find_config
+from mmcluspro.engine.messages import run_command
 
 PAPER = Path(__file__).with_name('paper_tables.yml')
 

@@ -1,42 +1,41 @@
-"""Validation AUC after the last epoch, seed by seed: a comparison that chooses no epoch.
+"""Compares validation AUC after the last epoch, seed by seed, without choosing an epoch.
 
     python tools/analysis_tools/last_epoch.py docs/results/runs --reference baseline_shapes
     python tools/analysis_tools/last_epoch.py docs/results/runs --chosen baseline_ cluspro_
 
-The test of a table is of the epoch that was best on validation; where validation is small, which
-epoch that is depends on chance. The second command shows what the choice does to the test. Reads
+Tables report the test of the epoch that was best on validation. If the validation set is small,
+that epoch depends on chance. The second command shows how the choice affects the test. Both read
 the records of reproduce.py.
 """
 import argparse
-import json
 from pathlib import Path
 
-from mmcluspro.analysis import mean_and_std, paired_difference
-from mmcluspro.engine.launch import run_command
+from experiments import Store, mean_and_std, paired_difference, row_name
+from mmcluspro.engine.messages import run_command
 
 
-def last_validations(folder: Path, reference: str) -> dict[str, dict[int, float]]:
-    """AUC by row and seed, of the records that have validations on the reference's data."""
-    rows: dict[str, dict[int, float]] = {}
+def validated(folder: Path, reference: str) -> dict[str, dict[int, dict]]:
+    """Records by row and seed, of those that have validations on the reference's data."""
+    rows: dict[str, dict[int, dict]] = {}
     data: dict[str, str | None] = {}
-    for path in sorted(folder.glob('*_seed*.json')):
-        name, _, seed = path.stem.rpartition('_seed')
-        record = json.loads(path.read_text())
+    for (config, _, seed), record in sorted(
+            Store(folder).records.items(), key=lambda item: (item[0][0], sorted(item[0][1]))):
         if record.get('val_auc'):
-            rows.setdefault(name, {})[int(seed)] = record['val_auc'][-1]
+            name = row_name(config, record['options'])
+            rows.setdefault(name, {})[seed] = record
             data[name] = record.get('fingerprint', {}).get('val_dataloader')
     if reference not in rows:
         raise ValueError(f'There is no row {reference} in {folder}, which has: '
                          f'{", ".join(rows) or "none"}.')
-    return {name: values for name, values in rows.items() if data[name] == data[reference]}
+    return {name: dict(sorted(records.items())) for name, records in rows.items()
+            if data[name] == data[reference]}
 
 
 def by_choice(folder: Path, reference: str, names: list[str]) -> dict[int, list[float]]:
     """Test AUC by the epoch that validation chose, of rows whose names start so."""
     tests: dict[int, list[float]] = {}
-    for name, values in last_validations(folder, reference).items():
-        for seed in values if name.startswith(tuple(names)) else ():
-            record = json.loads((folder / f'{name}_seed{seed}.json').read_text())
+    for name, records in validated(folder, reference).items():
+        for record in records.values() if name.startswith(tuple(names)) else ():
             tests.setdefault(record['val_metrics']['step'], []).append(
                 record['metrics']['czsl/auc'])
     return dict(sorted(tests.items()))
@@ -56,7 +55,8 @@ def main() -> None:
             mean, spread = mean_and_std(tests)
             print(f'| {epoch} | {len(tests)} | {mean:.2f} ± {spread or 0:.2f} |')
         return
-    rows = last_validations(args.folder, args.reference)
+    rows = {name: {seed: record['val_auc'][-1] for seed, record in records.items()}
+            for name, records in validated(args.folder, args.reference).items()}
     print(f'| row | seeds | AUC | − {args.reference}, paired |\n|---|---|---|---|')
     for name, values in rows.items():
         gap = paired_difference(values, rows[args.reference])

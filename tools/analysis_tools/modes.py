@@ -1,15 +1,16 @@
-"""Do prototypes find the hidden modes of Shapes? NMI beside k-means on the same features.
+"""What do prototypes stand for? NMI with the hidden modes of Shapes and with the other primitive.
 
     python tools/analysis_tools/modes.py work_dirs/baseline_shapes/best_*.pth \
-        work_dirs/cluspro_shapes/best_*.pth --out modes.json
+        work_dirs/cluspro_shapes/best_*.pth --out modes.jsonl
 
 For each checkpoint, over its training images: k-means with K clusters inside each attribute and
 object, and, where there are prototypes, the nearest of them. Without --clusters, K is that of the
-first checkpoint that has prototypes, or 5.
+first checkpoint that has prototypes, or 5. A cluster that agrees with the mode can do so through
+the other primitive, on which the mode depends: the row "the mode itself" says how far that goes.
 
-    python tools/analysis_tools/modes.py --table docs/results/modes
+    python tools/analysis_tools/modes.py --table docs/results/modes.jsonl
 
-prints mean and standard deviation over the files of a folder, one a seed.
+prints mean and standard deviation over the seeds in a file that --out wrote.
 """
 import argparse
 import json
@@ -22,21 +23,23 @@ from mmengine.dataset import default_collate
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from mmcluspro.analysis import mean_and_std
-from mmcluspro.analysis.modes import kmeans_clusters, mode_agreement, nearest_clusters
+from experiments import mean_and_std
+from experiments.mode_agreement import kmeans_clusters, mode_agreement, nearest_clusters
+from experiments.store import read_lines
 from mmcluspro.apis import load_model
-from mmcluspro.engine.hooks.prototype_hook import extract
-from mmcluspro.engine.launch import run_command
-from mmcluspro.registry import DATASETS
+from mmcluspro.engine.messages import run_command
+from mmcluspro.engine.primitive_features import primitive_features
+from mmcluspro.visualization.phase_run import phase_dataset
 
 BRANCHES = ('attr', 'obj')
+COLUMNS = [(branch, target) for branch in BRANCHES for target in ('mode', 'partner')]
+CLUSTERS = dict(kmeans='k-means', prototypes='nearest prototype', chance='k-means, shuffled',
+                mode='the mode itself')
 
 
 def training_set(model: Any) -> Any:
     """The training images of a checkpoint, without augmentation."""
-    cfg = model.cfg
-    dataset = DATASETS.build(dict(
-        cfg.train_dataloader.dataset, pipeline=cfg.val_dataloader.dataset.pipeline))
+    dataset = phase_dataset(model, 'train')
     if 'attr_mode' not in dataset.get_data_info(0):
         raise ValueError(f'{type(dataset).__name__} has no hidden modes: only ShapesCZSL knows '
                          'them. Give checkpoints that were trained on Shapes.')
@@ -44,76 +47,97 @@ def training_set(model: Any) -> Any:
 
 
 def measure(model: Any, num_clusters: int) -> dict[str, float]:
-    """Agreement of k-means and of prototypes with the modes, by branch."""
+    """Agreement of clusters with the modes and with the other primitive.
+
+    Args:
+        model (nn.Module): Classifier that was trained on Shapes.
+        num_clusters (int): K of k-means.
+
+    Returns:
+        dict[str, float]: NMI by ``<branch>_<clusters>_<target>``: branch attr or obj, clusters of
+        ``CLUSTERS``, target mode or partner.
+    """
     dataset = training_set(model)
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
-    features, labels = extract(model, loader, np.arange(len(dataset)))
+    features, labels = primitive_features(model, loader, np.arange(len(dataset)))
+    samples = [dataset.get_data_info(i) for i in range(len(dataset))]
+    shuffle = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     rows: dict[str, float] = {}
-    for branch in BRANCHES:
-        modes = torch.tensor([dataset.get_data_info(i)[f'{branch}_mode']
-                              for i in range(len(dataset))])
+    for branch, other in zip(BRANCHES, BRANCHES[::-1]):
         label: Tensor = labels[branch]
+        targets = dict(mode=torch.tensor([sample[f'{branch}_mode'] for sample in samples]),
+                       partner=labels[other])
         sizes = torch.full((int(label.max()) + 1, ), num_clusters)
-        rows[f'{branch}_kmeans'] = mode_agreement(
-            kmeans_clusters(features[branch], label, sizes), modes, label)
-        rows[f'{branch}_chance'] = mode_agreement(
-            kmeans_clusters(features[branch], label, sizes),
-            modes[torch.randperm(len(modes), generator=torch.Generator().manual_seed(0))], label)
+        clusters = dict(kmeans=kmeans_clusters(features[branch], label, sizes))
         if branch in getattr(model.head, 'banks', {}):
             bank = model.head.bank(branch)
-            rows[f'{branch}_prototypes'] = mode_agreement(
-                nearest_clusters(features[branch], label, bank.prototypes, bank.offsets),
-                modes, label)
+            clusters['prototypes'] = nearest_clusters(
+                features[branch], label, bank.prototypes, bank.offsets)
+        for target, values in targets.items():
+            for name, found in clusters.items():
+                rows[f'{branch}_{name}_{target}'] = mode_agreement(found, values, label)
+            rows[f'{branch}_chance_{target}'] = mode_agreement(
+                clusters['kmeans'], values[shuffle], label)
+        rows[f'{branch}_mode_partner'] = mode_agreement(
+            targets['mode'], targets['partner'], label)
     return rows
 
 
-def print_table(folder: Path) -> None:
-    """Mean ± standard deviation over the seeds, by kind of run."""
-    values: dict[tuple[str, str], list[float]] = {}
-    files = sorted(folder.glob('*.json'))
-    if not files:
-        raise FileNotFoundError(f'There are no results (*.json) in {folder}.')
-    for path in files:
-        for checkpoint, rows in json.loads(path.read_text()).items():
-            run = Path(checkpoint).parent.name.rsplit('_seed', 1)[0]
-            for key, value in rows.items():
-                values.setdefault((run, key), []).append(value)
-    print('| run | clusters | attributes | objects | seeds |\n|---|---|---|---|---|')
-    for run in dict.fromkeys(run for run, _ in values):
-        for kind in ('kmeans', 'prototypes', 'chance'):
-            found = [values.get((run, f'{branch}_{kind}')) for branch in BRANCHES]
-            if all(found):
-                cells = [f'{mean:.3f} ± {spread or 0:.3f}'
-                         for mean, spread in (mean_and_std(part) for part in found if part)]
-                print(f'| {run} | {kind} | {" | ".join(cells)} | {len(found[0] or ())} |')
+def print_rows(runs: dict[str, list[dict[str, float]]]) -> None:
+    """Mean ± standard deviation over the checkpoints of each run."""
+    print('| run | clusters | attributes: mode | attributes: object | objects: mode | '
+          'objects: attribute | runs |\n|---|---|---|---|---|---|---|')
+    for run, files in runs.items():
+        for name in CLUSTERS:
+            cells = []
+            for branch, target in COLUMNS:
+                values = [rows[key] for rows in files
+                          if (key := f'{branch}_{name}_{target}') in rows]
+                cells.append(_cell(values))
+            if any(cell != '–' for cell in cells):
+                print(f'| {run} | {CLUSTERS[name]} | {" | ".join(cells)} | {len(files)} |')
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return '–'
+    mean, spread = mean_and_std(values)
+    return f'{mean:.3f}' if spread is None else f'{mean:.3f} ± {spread:.3f}'
+
+
+def read_file(file: Path) -> dict[str, list[dict[str, float]]]:
+    """Numbers by run, without its seed."""
+    runs: dict[str, list[dict[str, float]]] = {}
+    for line in read_lines(file):
+        name = Path(line['checkpoint']).parent.name.rsplit('_seed', 1)[0]
+        runs.setdefault(name, []).append(line['agreement'])
+    return runs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('checkpoints', nargs='*')
-    parser.add_argument('--table', type=Path, metavar='FOLDER', help='print the table of a folder')
+    parser.add_argument('--table', type=Path, metavar='FILE',
+                        help='print the table of a file that --out wrote')
     parser.add_argument('--clusters', type=int, help='K of k-means')
-    parser.add_argument('--out', type=Path, help='JSON file for the numbers')
+    parser.add_argument('--out', type=Path, help='JSON-lines file that the numbers are added to')
     args = parser.parse_args()
     if args.table:
-        return print_table(args.table)
+        return print_rows(read_file(args.table))
     if not args.checkpoints:
-        parser.error('give checkpoints, or --table FOLDER.')
+        parser.error('give checkpoints, or --table FILE.')
     models = {path: load_model(path) for path in args.checkpoints}
     sizes = [int(model.head.bank(branch).sizes.max()) for model in models.values()
              for branch in getattr(model.head, 'banks', {})]
     results = {path: measure(model, args.clusters or (sizes or [5])[0])
                for path, model in models.items()}
-    print('| checkpoint | branch | k-means | prototypes | chance |\n|---|---|---|---|---|')
-    for path, rows in results.items():
-        for branch in BRANCHES:
-            found = rows.get(f'{branch}_prototypes')
-            print(f'| {path} | {branch} | {rows[f"{branch}_kmeans"]:.3f} | '
-                  f'{"–" if found is None else f"{found:.3f}"} | {rows[f"{branch}_chance"]:.3f} |')
+    print_rows({path: [rows] for path, rows in results.items()})
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(results, indent=1) + '\n')
+        with args.out.open('a', encoding='utf-8') as file:
+            for path, rows in results.items():
+                file.write(json.dumps(dict(checkpoint=path, agreement=rows)) + '\n')
 
 
 if __name__ == '__main__':

@@ -5,10 +5,11 @@
         --launcher slurm --partition gpu --slurm-args='--gres=gpu:1 --time=12:00:00'
     python tools/analysis_tools/reproduce.py table3 table4 --dataset utzappos --collect-only
 
-Each run leaves one small JSON file in OUT/runs; tables that have runs in common share them. Runs
-whose file is there are skipped, broken ones are resumed, and a run that fails is named at the end
-while the others go on. Tables: table1 … table11 as in paper_tables.yml, table4 and table6 for all
-their parts, all; Table 10 is measured by efficiency.py.
+Each run writes one small JSON file to OUT/runs; tables that have runs in common share them. Runs
+with a record are skipped, interrupted ones are resumed, and a run that fails is named at the end
+while the others continue. --pack collects the records in one file per config. Tables: table1 …
+table11 as in paper_tables.yml, table4 and table6 for all their parts, all; Table 10 is measured by
+efficiency.py.
 """
 import argparse
 import shlex
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from mmcluspro.analysis import (
+from experiments import (
     Row,
     Run,
     Store,
@@ -27,12 +28,12 @@ from mmcluspro.analysis import (
     summarise,
     write_report,
 )
-from mmcluspro.analysis.execution import LocalJobs, command
-from mmcluspro.analysis.metafile import fill_metafile
-from mmcluspro.analysis.readme import fill_page, page_blocks
-from mmcluspro.analysis.slurm import SlurmJobs, batch_command
-from mmcluspro.analysis.summary import row_runs
-from mmcluspro.engine.launch import run_command
+from experiments.execution import LocalJobs, command
+from experiments.metafile import fill_metafile
+from experiments.readme import fill_page, page_blocks
+from experiments.slurm import SlurmJobs, batch_command
+from experiments.summary import row_runs
+from mmcluspro.engine.messages import run_command
 
 TOOLS = Path(__file__).resolve().parents[1]
 CONFIGS = TOOLS.parent / 'configs'
@@ -66,10 +67,16 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--partition', help='of Slurm')
     parser.add_argument('--slurm-args', default='--gres=gpu:1 --cpus-per-task=8', metavar='FLAGS',
                         help="of sbatch (default '--gres=gpu:1 --cpus-per-task=8')")
+    parser.add_argument('--accept-changed', nargs='+', default=[], metavar='SECTION',
+                        help='take over records whose config differs in these sections only, '
+                        'because the change does not bear on the result (the record says so)')
     parser.add_argument('--rerun-changed', action='store_true',
                         help='run again what was made with another config')
     parser.add_argument('--collect-only', action='store_true', help='only write the tables')
     parser.add_argument('--no-tables', action='store_true', help='only run')
+    parser.add_argument('--pack', action='store_true',
+                        help='at the end, collect the records in one file per config '
+                        '(OUT/runs/CONFIG.jsonl), as docs/results keeps them')
     parser.add_argument('--metafile', metavar='FILE',
                         help='also put the means into this model index (configs/metafile.yml)')
     parser.add_argument('--readme', nargs='+', default=[], metavar='FILE',
@@ -209,6 +216,10 @@ def main() -> None:
     args = parse_args()
     tables, runs = plan(args)
     store = Store(Path(args.out) / 'runs')
+    taken = [run.name for rows in runs.values() for own in rows.values() for run in own
+             if store.accept(run, args.accept_changed)]
+    if taken:
+        print(f'Took over {len(taken)} records of an earlier config: {", ".join(taken)}.')
     failed: dict[str, str] = {}
     interrupted = False
     if args.collect_only:
@@ -226,6 +237,9 @@ def main() -> None:
         write_tables(args, tables, store, runs)
     elif args.launcher == 'slurm':
         print('When the jobs are done, the same command with --collect-only writes the tables.')
+    if args.pack:
+        for path in store.pack():
+            print(f'→ {path}')
     for name, message in failed.items():
         print(f'FAILED {name}: {message}', file=sys.stderr)
     if interrupted:

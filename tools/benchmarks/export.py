@@ -24,13 +24,15 @@ from mmengine.registry import init_default_scope
 from torch import Tensor
 
 from mmcluspro.apis import load_model
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
 from mmcluspro.export.check import open_session
 from mmcluspro.export.image_side import ImageSide, write_onnx
+from mmcluspro.export.text_table import read_table
+from mmcluspro.models import Candidates
 from mmcluspro.models.peft import merge
-from mmcluspro.registry import DATASETS
+from mmcluspro.visualization.phase_run import phase_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,9 +46,9 @@ def read_consumer() -> Any:
     return module
 
 
-def test_split(cfg: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+def test_split(model: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     """Space, pictures (N, H, W, 3) in RGB, and the index of the true pair, (N,)."""
-    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    dataset = phase_dataset(model, 'test')
     samples = [dataset[i] for i in range(len(dataset))]
     images = torch.stack([sample['inputs'] for sample in samples])
     labels = torch.tensor([[int(sample['data_samples'].get(name)) for name in (
@@ -55,17 +57,17 @@ def test_split(cfg: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     return dataset.space, pixels, dataset.space.lookup(*labels.T).numpy()
 
 
-def scorers(model: Any, folder: Path) -> dict[str, Callable[[np.ndarray], Any]]:
+def scorers(model: Any, space: Any, folder: Path) -> dict[str, Callable[[np.ndarray], Any]]:
     """Ways from pictures (B, H, W, 3) to scores or, for the bare tower, to features."""
     consumer = read_consumer()
-    table = dict(np.load(folder / 'model.npz'))
+    table = read_table(folder / 'model.npz')
     info = json.loads(str(table['info']))
-    head = model.head
+    head, candidates = model.head, Candidates.from_space(space)
 
     def in_torch(images: np.ndarray) -> Tensor:
         bgr = torch.from_numpy(images).permute(0, 3, 1, 2).flip(1)
         inputs = model.data_preprocessor(dict(inputs=list(bgr)))['inputs']
-        return head.scores(model.extract_feat(inputs), 'closed')
+        return head.score(model.extract_feat(inputs), candidates).pair
 
     def bare(images: np.ndarray) -> Tensor:
         bgr = torch.from_numpy(images).permute(0, 3, 1, 2).flip(1)
@@ -87,23 +89,24 @@ def scorers(model: Any, folder: Path) -> dict[str, Callable[[np.ndarray], Any]]:
 def write_tower(model: Any, path: Path, size: int) -> None:
     """The image tower alone, to compare with."""
     side = ImageSide(model).eval()
-    side.neck, side.names = None, side.names[-1:]
+    side.neck, side.paths, side.names = None, side.paths[-1:], side.names[-1:]
     write_onnx(side, path, size, {})
 
 
 def measure(model: Any, folder: Path, args: argparse.Namespace, space: Any, images: np.ndarray,
             targets: np.ndarray) -> dict[str, dict[str, float]]:
     """AUC (percent), images per second and bytes of each way."""
-    model.head.set_worlds({'closed': space})
     merge(model.backbone, keep=False)
-    ways = scorers(model, folder)
+    ways = scorers(model, space, folder)
     files = {'ONNX fp32': 'model', 'ONNX fp16': 'model_fp16', 'ONNX int8': 'model_int8'}
     result: dict[str, dict[str, float]] = {name: {} for name in ways}
     chunks = [images[i:i + args.batch] for i in range(0, len(images), args.batch)]
     for name, way in ways.items():
         if 'tower' not in name:
             scores = np.concatenate([np.asarray(way(chunk)) for chunk in chunks])
-            numbers = CZSLMetric.calculate(scores, targets, space.seen)
+            numbers = CZSLMetric.calculate(
+                scores, targets, space.seen,
+                bias_on='log' if model.head.link == 'log' else 'score')
             result[name].update(auc=numbers['auc'], hm=numbers['hm'])
         if name in files:
             result[name]['bytes'] = (folder / f'{files[name]}.onnx').stat().st_size
@@ -147,11 +150,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, torch.no_grad():
         folder = Path(args.out or temporary)
         model: Any = load_model(args.checkpoint)
-        space, images, targets = test_split(model.cfg)
+        space, images, targets = test_split(model)
         names = [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
         export_model(args.checkpoint, folder / 'model.onnx', pairs=names,
                      variants=('fp16', 'int8'))
-        info = json.loads(str(np.load(folder / 'model.npz')['info']))
+        info = json.loads(str(read_table(folder / 'model.npz')['info']))
         write_tower(model, folder / 'tower.onnx', info['preprocessing']['size'])
         show(measure(model, folder, args, space, images, targets))
 

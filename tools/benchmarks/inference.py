@@ -15,8 +15,7 @@ from collections.abc import Callable
 import torch
 
 from mmcluspro import CZSLInferencer
-from mmcluspro.engine.hooks.composition_hook import score_link
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation import probabilities
 
 
@@ -63,7 +62,7 @@ def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int
     def scored() -> object:
         with torch.inference_mode():
             score = inferencer.scores(images, candidates)[0]
-            return probabilities(score, candidates.seen, calibration, score_link(model.head))
+            return probabilities(score, candidates.seen, calibration, model.head.link)
 
     def answers() -> object:
         return list(inferencer.rank(images, candidates, calibration, top_k))

@@ -65,8 +65,9 @@ def compare_with_brute_force(num: int = 3000, num_pairs: int = 3000) -> None:
 
 def open_world(images: int, batch: int, threshold, start_memory: float) -> None:
     """Bare products and products + metric take turns, so that other load hits both."""
-    text = normalize_(torch.randn(NUM_ATTRS * NUM_OBJS, DIM))
-    features = normalize_(torch.randn(images, DIM))
+    # Positive, as the scores of Eq. 13, so that they have a logarithm.
+    text = normalize_(torch.rand(NUM_ATTRS * NUM_OBJS, DIM))
+    features = normalize_(torch.rand(images, DIM))
     labels = torch.randint(NUM_ATTRS * NUM_OBJS, (images, )).tolist()
     metric = CZSLMetric(world='open', threshold=threshold)
     metric.dataset_meta = dict(space=make_space())

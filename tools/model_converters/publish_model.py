@@ -2,7 +2,7 @@
 import argparse
 from pathlib import Path
 
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.export.publish import publish
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.visualization.cases import Case, choose_cases, draw_cases, outcome_groups
 from mmcluspro.visualization.options import (
     add_out_flag,

@@ -9,7 +9,7 @@ harmonic means.
 import argparse
 from pathlib import Path
 
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.visualization import StoredCurve, draw_curves, read_curves
 from mmcluspro.visualization.options import add_out_flag, run_names, save_and_say
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.visualization.accuracy import (
     PrimitiveAccuracy,
     accuracy_by_class,

@@ -9,8 +9,8 @@ import argparse
 from typing import Any
 
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.engine.launch import run_command
-from mmcluspro.visualization.nearest import NearestImages
+from mmcluspro.engine.messages import run_command
+from mmcluspro.visualization.nearest_images import NearestImages
 from mmcluspro.visualization.options import (
     add_out_flag,
     add_run_flags,
@@ -19,7 +19,7 @@ from mmcluspro.visualization.options import (
 )
 from mmcluspro.visualization.phase_run import evenly, picture, run_phase
 from mmcluspro.visualization.primitives import BRANCHES, names_of, split_by_branch
-from mmcluspro.visualization.prototypes import PrimitiveBlock, PrototypeRow, draw_prototypes
+from mmcluspro.visualization.prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
 
 
 def parse_args() -> argparse.Namespace:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mmcluspro.engine.launch import run_command
+from mmcluspro.engine.messages import run_command
 from mmcluspro.visualization.options import (
     add_out_flag,
     add_run_flags,

@@ -1,0 +1,261 @@
+"""Hurts small trainings and predictions at random moments, and looks at what is left.
+
+A run of seconds is killed, signalled, or loses its disk or its folder, then goes on with
+``--resume``, until it is done; its weights, optimizer, best checkpoint, calibration, validations
+and test numbers must equal those of a run that nothing happened to, bit by bit. ::
+
+    python tools/misc/faults.py                  # each fault once, a few minutes
+    python tools/misc/faults.py --count 12       # each fault twelve times, by epoch and iteration
+    python tools/misc/faults.py --only SIGKILL --count 100
+
+Full disks and read-only folders need root (mount); without, file sizes are limited instead and
+the read-only folder is left out. Prints the table as Markdown; ends with 1 if a fault was not
+survived.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fault_kinds import PREDICTION, TRAINING, Kind, Scene
+from fault_predictions import PredictionCampaign
+from fault_ranks import RANK_FAULTS, RankCampaign
+from fault_runs import (
+    MODES,
+    Process,
+    damaged_files,
+    import_all,
+    result_of,
+    train_words,
+    write_config,
+)
+
+LIMIT = 180  # seconds after which a process counts as hanging
+
+
+@dataclass
+class Outcome:
+    """What came of one fault.
+
+    Attributes:
+        kind (str): The fault.
+        mode (str): What was hurt.
+        phase (str): What it was doing.
+        seconds (float): From the fault to the end of the process.
+        note (str): What was wrong; empty if all was well.
+        equal (bool): Whether the run ended with the right bits in the end.
+    """
+    kind: str
+    mode: str
+    phase: str
+    seconds: float
+    note: str = ''
+    equal: bool = False
+
+
+class TrainingCampaign:
+    """Faults of trainings in one process.
+
+    Args:
+        folder (Path): For everything that is written; on a small file system if there is one.
+        mode (str): 'epoch' or 'iter'.
+        seed (int): Of the moments.
+    """
+
+    def __init__(self, folder: Path, mode: str, seed: int) -> None:
+        self.folder, self.mode, self.random = folder, mode, random.Random(f'{seed}{mode}')
+        self.count = 0
+        self.phase_file = folder / 'phase'
+        self.config = write_config(folder / f'{mode}.py', mode, self.phase_file)
+        for _ in range(2):  # the first one imports, the second one tells how long a run takes
+            whole = self._start(self._new(), None)
+            if not whole.wait(LIMIT * 4) or whole.code:
+                raise SystemExit(f'The run without faults failed:\n{whole.said()[-2000:]}')
+            self.seconds = time.monotonic() - whole.start
+            import_all(whole.output.with_suffix('.modules').read_text().splitlines())
+        self.expected = result_of(self.run, mode)
+
+    def _new(self) -> Path:
+        """A new work folder; the one before goes."""
+        if self.count:
+            shutil.rmtree(self.run, ignore_errors=True)
+        for path in self.folder.glob('gone-*'):
+            shutil.rmtree(path)
+        self.count += 1
+        self.run = self.folder / f'run{self.count}'
+        self.output = self.folder / 'output.txt'
+        self.output.write_text('')
+        return self.run
+
+    def _start(self, run: Path, kind: Kind | None) -> Process:
+        self.phase_file.write_text('start')
+        return Process(train_words(self.config, run), self.output,
+                       None if kind is None else kind.prepare)
+
+    def inject(self, name: str, kind: Kind, count: int) -> list[Outcome]:
+        """Injects a fault so many times, into as many runs as it takes."""
+        outcomes: list[Outcome] = []
+        hurt: list[Outcome] = []  # of the run that is under way
+        self._new()
+        while len(outcomes) < count or hurt:
+            process = self._start(self.run, kind)
+            wanted = len(outcomes) < count
+            if wanted and not process.wait(self.random.uniform(0, self.seconds)):
+                found = self._hurt(name, kind, process)
+                outcomes.append(found)
+                hurt.append(found)
+                if found.note:
+                    self._keep(found)
+                    hurt = []
+                if found.note or not kind.repeats:
+                    self._new()
+                if kind.hurts:
+                    continue
+            equal = self._finish(process)
+            for found in hurt:
+                found.equal = equal
+            hurt = []
+            self._new()
+        return outcomes
+
+    def _hurt(self, name: str, kind: Kind, process: Process) -> Outcome:
+        scene = Scene(process, self.run, self.config, self.random)
+        phase = self.phase_file.read_text() or 'start'
+        said = len(process.said())
+        begin = time.monotonic()
+        target = kind.inject(scene) or process
+        ended = target.wait(LIMIT)
+        found = Outcome(name, self.mode, phase, time.monotonic() - begin)
+        text = target.said()[said if target is process else 0:]
+        if not ended:
+            found.note = f'still running after {LIMIT} s'
+            target.end()
+        elif target.code not in kind.codes:
+            found.note = f'exit code {target.code}'
+        elif 'Traceback' in text:
+            found.note = 'a traceback'
+        elif target.code and kind.says not in text:
+            found.note = f'did not say {kind.says!r}'
+        kind.mend(scene)
+        bad = damaged_files(self.run) if target is process else []
+        found.note = found.note or '; '.join(bad)
+        return found
+
+    def _finish(self, process: Process) -> bool:
+        if not process.wait(LIMIT * 2) or process.code:
+            process.end()
+            print(f'a run did not finish (exit code {process.code}):\n{process.said()[-1500:]}',
+                  file=sys.stderr)
+            return False
+        found = result_of(self.run, self.mode)
+        other = [key for key in found if found[key] != self.expected[key]]
+        if other:
+            print(f'other bits in {", ".join(other)}', file=sys.stderr)
+        return not other
+
+    def _keep(self, found: Outcome) -> None:
+        print(f'{found.kind}, {found.mode}, {found.phase}: {found.note}\n'
+              f'{self.output.read_text(errors="replace")[-1500:]}', file=sys.stderr)
+
+
+def small_disk(folder: Path) -> bool:
+    """Mounts a file system of 64 MB, if this is allowed."""
+    folder.mkdir()
+    return not subprocess.run(
+        ['mount', '-t', 'tmpfs', '-o', 'size=64m', 'tmpfs', str(folder)], check=False,
+        capture_output=True).returncode
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Markdown: one line per fault and kind of run."""
+    lines = ['| Fault | Run | Injected | Survived | Equal bits | Seconds to end: median, max |',
+             '|---|---|---|---|---|---|']
+    for kind, mode in dict.fromkeys((found.kind, found.mode) for found in outcomes):
+        group = [found for found in outcomes if (found.kind, found.mode) == (kind, mode)]
+        seconds = sorted(found.seconds for found in group)
+        lines.append(
+            f'| {kind} | {mode} | {len(group)} | {sum(not found.note for found in group)} | '
+            f'{sum(found.equal for found in group)} | {seconds[len(seconds) // 2]:.1f}, '
+            f'{seconds[-1]:.1f} |')
+    survived, equal = (sum(not found.note for found in outcomes),
+                       sum(found.equal for found in outcomes))
+    lines.append(f'| **all** | | {len(outcomes)} | {survived} | {equal} | |')
+    phases = Counter(found.phase for found in outcomes)
+    lines += ['', 'Phases hit: ' + ', '.join(f'{phase} {count}'
+                                             for phase, count in phases.most_common()) + '.']
+    return '\n'.join(lines)
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('--count', type=int, default=1, help='of each fault (default: 1)')
+    parser.add_argument('--ranks', type=int, default=1,
+                        help='of each fault of two ranks, which take half a minute each')
+    parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RANK_FAULTS], metavar='FAULT',
+                        help='these faults only (default: all)')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--log', help='file to which each outcome is added as a line of JSON; the '
+                        'table then counts all of it')
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the campaign; 1 if something was not survived."""
+    args = parse_args(argv)
+    os.environ['OMP_NUM_THREADS'] = '1'
+    base = Path(tempfile.mkdtemp(prefix='faults-'))
+    disk = base / 'disk'
+    mounted = small_disk(disk)
+    outcomes: list[Outcome] = []
+    if args.log and Path(args.log).exists():
+        outcomes = [Outcome(**json.loads(line)) for line in Path(args.log).read_text().splitlines()]
+
+    def add(found: list[Outcome]) -> None:
+        outcomes.extend(found)
+        print(f'{found[0].kind}, {found[0].mode}: {len(outcomes)} faults so far', file=sys.stderr)
+        if args.log:
+            with open(args.log, 'a') as file:
+                file.writelines(json.dumps(asdict(outcome)) + '\n' for outcome in found)
+
+    def chosen(kinds):
+        return {name: kind for name, kind in kinds.items()
+                if (args.only is None or name in args.only)
+                and (mounted or name != 'read-only folder')}
+
+    try:
+        for mode in MODES:
+            campaign = TrainingCampaign(disk, mode, args.seed) if chosen(TRAINING) else None
+            for name, kind in chosen(TRAINING).items():
+                add(campaign.inject(name, kind, args.count))
+        if chosen(PREDICTION):
+            predictions = PredictionCampaign(base, disk, args.seed)
+            for name, kind in chosen(PREDICTION).items():
+                for suffix in ('.csv', '.json', '.jsonl'):
+                    add(predictions.inject(name, kind, suffix, args.count, Outcome))
+        if args.ranks and chosen(dict.fromkeys(RANK_FAULTS)):
+            ranks = RankCampaign(base, args.seed)
+            for name in chosen(dict.fromkeys(RANK_FAULTS)):
+                add(ranks.inject(name, args.ranks, Outcome))
+    finally:
+        if outcomes:
+            print(table(outcomes))
+        if mounted:
+            subprocess.run(['umount', '-l', str(disk)], check=False)
+        shutil.rmtree(base, ignore_errors=True)
+    return int(any(found.note or not found.equal for found in outcomes))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""The page and prediction under load: how long answers take, and whether memory stays the same.
+
+    python tools/misc/load.py page --clients 50 --requests 4
+    python tools/misc/load.py predict --count 10000
+
+``page`` starts ``mmcluspro demo`` in a process of its own; clients upload a picture and ask, all at
+once, each request with a new word. ``predict`` calls the inferencer again and again, every tenth
+call with new words. Memory is the resident set of the process that answers.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from PIL import Image
+
+OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+START = 'from mmcluspro.cli import main; raise SystemExit(main())'
+
+
+def megabytes(pid: int | str = 'self') -> float:
+    """Resident memory of a process (Linux)."""
+    pages = int(Path(f'/proc/{pid}/statm').read_text().split()[1])
+    return pages * os.sysconf('SC_PAGE_SIZE') / 1e6
+
+
+class Client:
+    """One visitor of the page.
+
+    Args:
+        address (str): Of the page.
+        index (int): Number of the function that classifies.
+        name (str): Identifies the session.
+    """
+
+    def __init__(self, address: str, index: int, name: str) -> None:
+        self.address, self.index, self.name = address, index, name
+
+    def ask(self, number: int) -> tuple[float, bool]:
+        """Uploads and asks; returns the seconds, and whether there was an answer."""
+        start = time.monotonic()
+        try:
+            path = self._upload()
+            pairs = f'red star\nblue key\n{self.name}{number} teapot'
+            body = dict(data=[dict(path=path, meta={'_type': 'gradio.FileData'}), 'These pairs',
+                              '', '', pairs, 0.0], fn_index=self.index, session_hash=self.name)
+            with self._request('queue/join?', json.dumps(body).encode(), 'application/json'):
+                pass
+            with self._request(f'queue/data?session_hash={self.name}') as stream:
+                answered = any(b'best of 3 pairs' in line for line in stream
+                               if b'process_completed' in line)
+        except OSError:  # refused: the queue is full
+            answered = False
+        return time.monotonic() - start, answered
+
+    def _upload(self) -> str:
+        buffer = BytesIO()
+        pixels = np.random.default_rng().integers(0, 255, (64, 64, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(buffer, 'PNG')
+        body = (b'--b\r\nContent-Disposition: form-data; name="files"; filename="x.png"\r\n'
+                b'Content-Type: image/png\r\n\r\n' + buffer.getvalue() + b'\r\n--b--\r\n')
+        with self._request('upload', body, 'multipart/form-data; boundary=b') as answer:
+            return json.loads(answer.read())[0]
+
+    def _request(self, place: str, body: bytes | None = None, kind: str = ''):
+        sent = urllib.request.Request(f'{self.address}/gradio_api/{place}', body,
+                                      {'Content-Type': kind} if body else {})
+        return OPEN.open(sent, timeout=300)
+
+
+def load_page(clients: int, requests: int) -> int:
+    """Starts the page, asks it from all clients at once, prints a table."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = subprocess.Popen(
+            [sys.executable, '-W', 'ignore', '-c', START, 'demo', '--device', 'cpu'], cwd=folder,
+            text=True, stdout=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS='1'))
+        try:
+            assert page.stdout is not None
+            address = next(found[0] for line in page.stdout
+                           if (found := re.search(r'http://[\d.:]+', line)))
+            with OPEN.open(f'{address}/config', timeout=60) as answer:
+                config = json.loads(answer.read())
+            index = next(entry['id'] for entry in config['dependencies']
+                         if len(entry['inputs']) == 6)
+            Client(address, index, 'first').ask(0)
+            before = megabytes(page.pid)
+            with ThreadPoolExecutor(clients) as pool:
+                asked = [pool.submit(Client(address, index, f'c{i}r{j}').ask, j)
+                         for j in range(requests) for i in range(clients)]
+                results = [one.result() for one in asked]
+            after = megabytes(page.pid)
+        finally:
+            page.terminate()
+            page.wait(60)
+    times = [seconds for seconds, answered in results if answered]
+    print('| clients at once | requests | answered | refused | median s | slowest s | MB before | '
+          f'MB after |\n|---|---|---|---|---|---|---|---|\n| {clients} | {len(results)} | '
+          f'{len(times)} | {len(results) - len(times)} | {median(times or [0]):.2f} | '
+          f'{max(times or [0]):.2f} | {before:.0f} | {after:.0f} |')
+    return 0 if times else 1
+
+
+def load_predictions(count: int) -> int:
+    """Predicts again and again and prints the memory on the way."""
+    from mmcluspro.demo.zero_shot import zero_shot_inferencer
+    inferencer = zero_shot_inferencer('cpu')
+    image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
+    print('| predictions | MB |\n|---|---|')
+    memory = []
+    for number in range(1, count + 1):
+        pairs = [('red', 'star'), (f'word{number}', f'thing{number}')] if number % 10 == 0 else None
+        inferencer(image, pairs, workers=0)
+        if number % max(count // 10, 1) == 0:
+            memory.append(megabytes())
+            print(f'| {number} | {memory[-1]:.0f} |', flush=True)
+    grown = memory[-1] - memory[1 if len(memory) > 1 else 0]
+    print(f'growth after the first tenths: {grown:.1f} MB')
+    return 0 if grown < 50 else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kinds = parser.add_subparsers(dest='kind', required=True)
+    page = kinds.add_parser('page')
+    page.add_argument('--clients', type=int, default=50)
+    page.add_argument('--requests', type=int, default=4, help='of each client')
+    predict = kinds.add_parser('predict')
+    predict.add_argument('--count', type=int, default=10_000)
+    args = parser.parse_args(argv)
+    if args.kind == 'page':
+        return load_page(args.clients, args.requests)
+    import warnings
+    warnings.simplefilter('ignore')
+    return load_predictions(args.count)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

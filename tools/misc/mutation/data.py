@@ -1,0 +1,126 @@
+"""Samples: metadata, tables, lists of pairs, images, word vectors."""
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from .checkpoints import wrong_types
+
+ROWS = [dict(image=f'{a}_{o}/{i}.png', attr=a, obj=o, set=s, _image=f'Shoes/{i}.png')
+        for i, (a, o, s) in enumerate((a, o, s) for a in ('wet', 'dry') for o in ('cat', 'dog')
+                                      for s in ('train', 'val', 'test'))]
+
+
+def make_metadata(folder: Path) -> Path:
+    torch.save(ROWS, folder / 'metadata.t7')
+    return folder / 'metadata.t7'
+
+
+def make_old_metadata(folder: Path) -> Path:
+    torch.save([{key: np.str_(value) for key, value in row.items()} for row in ROWS],
+               folder / 'old.t7', _use_new_zipfile_serialization=False)
+    return folder / 'old.t7'
+
+
+def read_rows(path: Path) -> Any:
+    from mmcluspro.datasets.metadata import read_metadata, row_faults
+    from mmcluspro.utils.faults import raise_faults
+    rows = read_metadata(path)
+    raise_faults(row_faults(rows, path))
+    return rows
+
+
+def types_of_metadata(folder: Path, generator: np.random.Generator) -> Path:
+    torch.save(wrong_types(json.loads(json.dumps(ROWS)), generator), folder / 'types.t7')
+    return folder / 'types.t7'
+
+
+def convert(path: Path) -> Any:
+    from convert_metadata import read_plain
+    return read_plain(path)
+
+
+def make_table(folder: Path) -> Path:
+    lines = ['image,attribute,object,split,note']
+    lines += [f'{row["image"]},{row["attr"]},"{row["obj"]}",{row["set"]},x' for row in ROWS]
+    (folder / 'table.csv').write_text('\n'.join(lines) + '\n')
+    return folder / 'table.csv'
+
+
+def read_csv_table(path: Path) -> Any:
+    from mmcluspro.datasets.table_file import read_table, table_pairs
+    rows = read_table(path)
+    return rows, table_pairs(rows, path, allow_unknown=True)
+
+
+def make_pairs(folder: Path) -> Path:
+    lines = ('attribute,object', 'wet,big cat', '"dry",dog', 'old,"fire truck"')
+    (folder / 'pairs.csv').write_text('\n'.join(lines) + '\n')
+    return folder / 'pairs.csv'
+
+
+def make_pair_list(folder: Path) -> Path:
+    (folder / 'pairs.txt').write_text('wet cat\ndry dog\nold truck\nnew car\n')
+    return folder / 'pairs.txt'
+
+
+def read_pair_file(path: Path) -> Any:
+    from mmcluspro.apis.pair_file import read_pairs
+    return read_pairs(path)
+
+
+def make_image(suffix: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        pixels = np.random.default_rng(0).integers(0, 255, (24, 31, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f'image{suffix}')
+        return folder / f'image{suffix}'
+    return make
+
+
+def read_image(path: Path) -> Any:
+    """As the inferencer: an error of its own words is an answer."""
+    from mmcluspro.apis.images import Item, Preprocessor
+    from mmcluspro.errors import FileError
+    prepare = Preprocessor(dict(preparation=dict(decoder='cv2', steps=[])), 32)
+    image, error = prepare(Item(str(path), str(path)))
+    if error is not None:
+        if ':' in error and error.split(':')[0].endswith('Error'):
+            raise RuntimeError(error)
+        raise FileError(path, error, 'Give another image.')
+    return image
+
+
+WORDS = ('wet', 'cat', 'dry', 'dog', 'old')
+
+
+def make_vectors(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        table = np.random.default_rng(0).normal(size=(len(WORDS), 7)).astype(np.float32)
+        lines = [f'{word} ' + ' '.join(f'{value:.4f}' for value in row)
+                 for word, row in zip(WORDS, table)]
+        content = {
+            '.txt': '\n'.join(lines).encode() + b'\n',
+            '.bin': f'{len(WORDS)} 7\n'.encode() + b''.join(
+                word.encode() + b' ' + row.tobytes() + b'\n' for word, row in zip(WORDS, table)),
+        }
+        path = folder / name
+        if name.endswith('.npz'):
+            np.savez(path, words=np.array(WORDS), vectors=table)
+        elif name.endswith('.gz'):
+            path.write_bytes(gzip.compress(content[Path(name[:-3]).suffix], mtime=0))
+        else:
+            path.write_bytes(content[path.suffix])
+        return path
+    return make
+
+
+def read_vectors(path: Path) -> Any:
+    from mmcluspro.models.text import load_word_vectors
+    return load_word_vectors(path, [*WORDS, 'absent'])
