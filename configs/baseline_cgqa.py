@@ -5,5 +5,5 @@ _base_ = [
     '_base_/schedules/paper.py',
     '_base_/default_runtime.py',
 ]
-# The paper does not say; the released code drops no names on C-GQA.
+# The released code drops no names on C-GQA.
 model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(attr_dropout=0.0))))

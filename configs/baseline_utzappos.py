@@ -5,4 +5,5 @@ _base_ = [
     '_base_/schedules/paper.py',
     '_base_/default_runtime.py',
 ]
-model = dict(space=_base_.space)
+# Names as in the published code.
+model = dict(space=_base_.space, head=dict(text=dict(readable='dots')))

@@ -1,21 +1,8 @@
 """ClusPro on Shapes, with the paper's settings."""
 _base_ = [
-    '_base_/models/three_path_tiny.py',
+    '_base_/models/cluspro_tiny.py',
     '_base_/datasets/shapes_large.py',
     '_base_/schedules/shapes.py',
     '_base_/default_runtime.py',
 ]
-model = dict(
-    space=_base_.space,
-    head=dict(
-        type='mmcluspro.ClusProHead',
-        in_channels=64,
-        bank=dict(num_prototypes=5, momentum=0.99,
-                  assigner=dict(type='mmcluspro.LocalAwareOT', kappa=1.0)),
-        loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
-        loss_pdl=dict(type='mmcluspro.HSICLoss', loss_weight=0.5)))
-custom_hooks = [
-    dict(type='mmcluspro.CompositionHook'),
-    dict(type='mmcluspro.EpochSeedHook'),
-    dict(type='mmcluspro.PrototypeHook'),
-]
+model = dict(space=_base_.space)

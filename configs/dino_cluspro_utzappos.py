@@ -1,22 +1,9 @@
 """ClusPro on frozen DINO and word2vec (Table 9), from images."""
 _base_ = [
-    '_base_/models/three_path_dino.py',
+    '_base_/models/cluspro_dino.py',
     '_base_/datasets/ut_zappos.py',
     '_base_/schedules/paper.py',
     '_base_/default_runtime.py',
 ]
-model = dict(
-    space=_base_.space,
-    head=dict(
-        type='mmcluspro.ClusProHead',
-        in_channels=768,
-        bank=dict(num_prototypes=5, momentum=0.99,
-                  assigner=dict(type='mmcluspro.LocalAwareOT', kappa=1.0)),
-        loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
-        loss_pdl=dict(type='mmcluspro.HSICLoss', loss_weight=0.5)))
+model = dict(space=_base_.space)
 train_dataloader = dict(batch_size=128)  # as ADE; the paper does not say
-custom_hooks = [
-    dict(type='mmcluspro.CompositionHook'),
-    dict(type='mmcluspro.EpochSeedHook'),
-    dict(type='mmcluspro.PrototypeHook'),
-]

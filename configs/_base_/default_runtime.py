@@ -1,5 +1,7 @@
-"""Runtime: scope, hooks, logs. The same for every config."""
+"""Runtime: scope, hooks, metrics, logs. The same for every config."""
 default_scope = 'mmpretrain'
+# Resumes inside an epoch, to the last bit.
+runner_type = 'mmcluspro.ResumableRunner'
 
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
@@ -7,18 +9,46 @@ default_hooks = dict(
     param_scheduler=dict(type='ParamSchedulerHook'),
     # Two: the older one is whole while the newer one is written.
     checkpoint=dict(
-        type='CheckpointHook', interval=1, max_keep_ckpts=2, save_best='czsl/auc',
+        type='mmcluspro.SafeCheckpointHook', interval=1, max_keep_ckpts=2, save_best='czsl/auc',
         rule='greater'),
-    sampler_seed=dict(type='DistSamplerSeedHook'))
-custom_hooks = [
-    dict(type='mmcluspro.CompositionHook'),
-    dict(type='mmcluspro.EpochSeedHook'),
+    sampler_seed=dict(type='DistSamplerSeedHook'),
+    # Stops at the first NaN or infinity, before it is saved.
+    finite=dict(type='mmcluspro.FiniteHook'),
+    # SIGTERM, SIGHUP and Slurm's SIGUSR1 save, then end with exit code 75.
+    stop=dict(type='mmcluspro.StopHook'),
+    # Data, model and checkpoint must have the same labels.
+    labels=dict(type='mmcluspro.LabelsHook'),
+    # Which pairs an evaluation scores, and which of the open world are feasible.
+    candidates=dict(type='mmcluspro.CandidatesHook'),
+    # Bias, threshold and temperature that validation chose go to the test and into the checkpoint.
+    calibration=dict(type='mmcluspro.CalibrationHook'),
+    test_metrics=dict(type='mmcluspro.TestMetricsHook'),
+    curve=dict(type='mmcluspro.CurveHook'),
+    epoch_seed=dict(type='mmcluspro.EpochSeedHook'),
+    # Does nothing for heads without prototypes.
+    prototypes=dict(type='mmcluspro.PrototypeHook'),
+    # Validates a resumed checkpoint first if its validation was interrupted.
+    resume=dict(type='mmcluspro.ResumeHook'),
+    # What a checkpoint says about its model, so that it predicts alone.
+    description=dict(type='mmcluspro.DescriptionHook'))
+# Hooks of your own go here; those above stay.
+custom_hooks = []
+
+# The open-world threshold is chosen on validation and stored with the checkpoint.
+val_evaluator = [
+    dict(type='mmcluspro.CZSLMetric', world='closed'),
+    dict(type='mmcluspro.CZSLMetric', world='open', threshold='search'),
+]
+test_evaluator = [
+    dict(type='mmcluspro.CZSLMetric', world='closed'),
+    dict(type='mmcluspro.CZSLMetric', world='open', threshold='stored'),
 ]
 
 env_cfg = dict(
     cudnn_benchmark=False,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    dist_cfg=dict(backend='nccl'))
+    # A job whose ranks wait longer than this for one of them ends with an error.
+    dist_cfg=dict(backend='nccl', timeout=300))
 
 vis_backends = [dict(type='LocalVisBackend')]
 visualizer = dict(type='UniversalVisualizer', vis_backends=vis_backends)

@@ -1,17 +1,4 @@
 """Table 4d, "Cosine Similarity": the nearest prototype, without transport."""
-_base_ = [
-    '../_base_/models/three_path_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    head=dict(
-        type='mmcluspro.ClusProHead',
-        in_channels=768,
-        bank=dict(num_prototypes=5, momentum=0.99,
-                  assigner=dict(type='mmcluspro.CosineAssigner')),
-        loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
-        loss_pdl=dict(type='mmcluspro.HSICLoss', loss_weight=0.5)))
-custom_hooks = [*_base_.custom_hooks, dict(type='mmcluspro.PrototypeHook')]
+_base_ = '../cluspro_utzappos.py'
+model = dict(head=dict(bank=dict(
+    assigner=dict(_delete_=True, type='mmcluspro.CosineAssigner'))))

@@ -1,18 +1,3 @@
 """Table 4c: only objects are clustered."""
-_base_ = [
-    '../_base_/models/three_path_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    head=dict(
-        type='mmcluspro.ClusProHead',
-        in_channels=768,
-        branches=('obj', ),
-        bank=dict(num_prototypes=5, momentum=0.99,
-                  assigner=dict(type='mmcluspro.LocalAwareOT', kappa=1.0)),
-        loss_pcl=dict(type='mmcluspro.PCLLoss', temperature=0.1, loss_weight=0.2),
-        loss_pdl=dict(type='mmcluspro.HSICLoss', loss_weight=0.5)))
-custom_hooks = [*_base_.custom_hooks, dict(type='mmcluspro.PrototypeHook')]
+_base_ = '../cluspro_utzappos.py'
+model = dict(head=dict(branches=('obj', )))

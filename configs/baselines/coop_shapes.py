@@ -1,18 +1,11 @@
 """CoOp: the context learns, the names stay hard; composition path only."""
 _base_ = [
-    '../_base_/models/three_path_tiny.py',
+    '../_base_/models/one_path_tiny.py',
     '../_base_/datasets/shapes.py',
     '../_base_/schedules/shapes.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    space=_base_.space,
-    backbone=dict(peft=None),
-    neck=None,
-    head=dict(
-        loss_weights=dict(attr=0, obj=0),
-        fusion='composition',
-        text=dict(prompt=dict(
-            learn=('context', ), names='tokens', share_context=True, attr_dropout=0.0))))
+model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(
+    learn=('context', ), names='tokens', share_context=True, attr_dropout=0.0))))
 # Three context vectors shared by all pairs: at the rate of the vocabulary they forget.
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys={'prompt': dict(lr_mult=0.05)}))

@@ -1,16 +1,11 @@
-"""CoOp: the context learns, the names stay hard; composition path only."""
+"""CoOp as in BatsResearch/csp: the context learns, a name is the fixed mean of its sub-words."""
 _base_ = [
-    '../_base_/models/three_path_vit-l14.py',
+    '../_base_/models/one_path_vit-l14.py',
     '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/paper.py',
+    '../_base_/schedules/csp.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    space=_base_.space,
-    backbone=dict(peft=None),
-    neck=None,
-    head=dict(
-        loss_weights=dict(attr=0, obj=0),
-        fusion='composition',
-        text=dict(prompt=dict(
-            learn=('context', ), names='tokens', share_context=True, attr_dropout=0.0))))
+model = dict(space=_base_.space, head=dict(text=dict(
+    readable='dots',
+    prompt=dict(learn=('context', ), share_context=True, attr_dropout=0.0))))
+train_dataloader = dict(batch_size=64)

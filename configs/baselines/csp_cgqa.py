@@ -1,15 +1,12 @@
-"""CSP: attribute and object vectors learn, the context stays; composition path only."""
+"""CSP: attribute and object vectors learn, the context stays; composition path only.
+
+CSP's README gives its command for MIT-States for all three datasets.
+"""
 _base_ = [
-    '../_base_/models/three_path_vit-l14.py',
+    '../_base_/models/one_path_vit-l14.py',
     '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/paper.py',
+    '../_base_/schedules/csp.py',
     '../_base_/default_runtime.py',
 ]
-model = dict(
-    space=_base_.space,
-    backbone=dict(peft=None),
-    neck=None,
-    head=dict(
-        loss_weights=dict(attr=0, obj=0),
-        fusion='composition',
-        text=dict(prompt=dict(learn=('vocabulary', )))))
+model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(learn=('vocabulary', )))))
+train_dataloader = dict(batch_size=64)

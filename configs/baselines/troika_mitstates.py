@@ -1,21 +1,11 @@
 """Troika: adapters in the tower, and texts drawn towards the patches of each image."""
 _base_ = [
-    '../_base_/models/three_path_vit-l14.py',
+    '../_base_/models/troika_vit-l14.py',
     '../_base_/datasets/mit_states.py',
     '../_base_/schedules/paper.py',
     '../_base_/default_runtime.py',
 ]
 model = dict(
-    space=_base_.space,
-    backbone=dict(
-        out_tokens=True,
-        peft=dict(_delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.1)),
-    neck=dict(stages=1, norm='BN', dropout=0.5, residual=False),
-    head=dict(
-        type='mmcluspro.TroikaHead',
-        in_channels=768,
-        fusion='logits',
-        with_cp=True,
-        traction=dict(num_layers=3, dropout=0.1)))
+    space=_base_.space, head=dict(with_cp=True, traction=dict(num_layers=3, dropout=0.1)))
 optim_wrapper = dict(optimizer=dict(lr=1e-4, weight_decay=1e-5))
 train_cfg = dict(max_epochs=10)

@@ -3,51 +3,63 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from mmengine.config import Config
 
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.datasets.names import readable_name
 
-WIDE, TINY = 768, 64
+WIDE, TINY = (768, 512, 256), 64
 LARGE, SMALL = 224, 48
-TRAIN = list(range(0, 1600, 100))
-VAL = list(range(0, 510, 32))  # seen and unseen pairs
+TRAIN = list(range(0, 800, 50))
+VAL = list(range(0, 1020, 64))  # seen and unseen pairs
 
 
-def shrink(node, vectors):
+def shrink(node, vectors, projection):
     """Swaps towers, widths and files in place, wherever they are in a model's config."""
     if isinstance(node, (list, tuple)):
         for item in node:
-            shrink(item, vectors)
+            shrink(item, vectors, projection)
     if not isinstance(node, dict):
         return
     kind = str(node.get('type', '')).rpartition('.')[2]
+    node.pop('readable', None)
     if kind in ('CLIPVision', 'CLIPText'):
         node.update(arch='tiny_clip', pretrained='tiny_clip')
     elif kind == 'DINO':
         node.update(pretrained=None, img_size=SMALL, arch=dict(
             embed_dims=TINY, num_layers=1, num_heads=1, feedforward_channels=TINY))
+    elif kind == 'DINOv2':  # its class token and the mean of its patches are TINY wide together
+        node.update(pretrained=None, img_size=28, arch=dict(
+            embed_dims=TINY // 2, num_layers=1, num_heads=1, feedforward_channels=TINY))
+    elif kind == 'CachedFeatures':
+        node.update(features='nowhere')  # there may be real ones of the large backbone
+    elif kind == 'ProjectedBackbone' and node.get('pretrained'):
+        node.update(pretrained=str(projection))
     elif kind == 'WordVectorText':
         node.update(path=str(vectors))
     for key, value in node.items():
-        if isinstance(value, int) and value in (WIDE, LARGE):
-            node[key] = TINY if value == WIDE else SMALL
+        if isinstance(value, int) and value in (*WIDE, LARGE):
+            node[key] = TINY if value in WIDE else SMALL
         else:
-            shrink(value, vectors)
+            shrink(value, vectors, projection)
 
 
 @pytest.fixture(scope='session')
 def published(tmp_path_factory):
-    """Shapes as PNG files in the layout of the published data."""
+    """Shapes as PNG files in the layout of the published data, and as a table."""
     root = tmp_path_factory.mktemp('published')
     ShapesCZSL().export(root)
+    rows = torch.load(root / 'metadata_compositional-split-natural.t7', weights_only=True)
+    lines = [f"images/{row['image']},{row['attr']},{row['obj']},{row['set']}" for row in rows]
+    (root / 'table.csv').write_text('\n'.join(['image,attribute,object,split', *lines]))
     return root
 
 
 @pytest.fixture(scope='session')
 def vectors(tmp_path_factory):
     """Word vectors of all names of Shapes."""
-    names = {name for version in ('shapes-v1', 'shapes-large-v1')
+    names = {name for version in ('shapes-v2', 'shapes-large-v2')
              for space in [ShapesCZSL.make_space('all', version)]
              for name in (*space.attributes, *space.objects)}
     words = sorted({word for name in names for word in readable_name(name).split()})
@@ -58,34 +70,47 @@ def vectors(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope='session')
+def projection(tmp_path_factory):
+    """The projection of a pre-trained image tower."""
+    path = tmp_path_factory.mktemp('projection') / 'clip.pt'
+    weight = torch.randn(TINY, TINY, generator=torch.Generator().manual_seed(0))
+    torch.save({'visual.proj.weight': weight, 'visual.proj.bias': torch.zeros(TINY)}, path)
+    return path
+
+
 @pytest.fixture
-def small_config(published, vectors, tmp_path):
+def small_config(published, vectors, projection, tmp_path):
     """Reads a config and cuts it down to one iteration each of training and validation."""
 
     def read(path):
         cfg = Config.fromfile(Path(path))
-        shrink(cfg._cfg_dict['model'], vectors)
+        shrink(cfg._cfg_dict['model'], vectors, projection)
         for phase, indices in dict(train=TRAIN, val=VAL, test=VAL).items():
             loader = cfg._cfg_dict.get(f'{phase}_dataloader')
             if loader is None:
                 continue
-            shrink(loader['dataset'], vectors)
+            shrink(loader['dataset'], vectors, projection)
             loader.update(batch_size=len(indices), num_workers=0, persistent_workers=False,
                           collate_fn=dict(type='default_collate'))
             # Images instead of stored features, which have their own tests.
             loader['dataset'].pop('features', None)
             loader['dataset'].pop('check_images', None)
             loader['dataset']['indices'] = indices
-        if 'data_root' in cfg:
+        if 'data_root' in cfg.space:
             for node in (cfg.model.space, *(cfg[f'{phase}_dataloader'].dataset
                                             for phase in ('train', 'val', 'test')
                                             if cfg.get(f'{phase}_dataloader'))):
                 node.data_root = str(published)
+                node.pop('split', None)
+                node.pop('table', None)
+                node.type = 'mmcluspro.UTZappos'  # whose split has the name of the exported one
         if cfg.train_cfg is not None:
             cfg.train_cfg = dict(by_epoch=True, max_epochs=1, val_interval=1)
         cfg.merge_from_dict(dict(
             work_dir=str(tmp_path), launcher='none', log_level='WARNING',
-            default_hooks=dict(checkpoint=None)))
+            # Pictures of curves and checkpoints have their own tests.
+            default_hooks=dict(checkpoint=None, curve=None)))
         return cfg
 
     return read

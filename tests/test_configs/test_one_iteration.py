@@ -2,7 +2,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from mmengine.hooks import Hook
 
 from mmcluspro.engine.launch import build_runner
@@ -26,16 +25,6 @@ class Snapshot(Hook):
 
     def after_val_epoch(self, runner, metrics=None):
         self.metrics = metrics
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """Small models are slower with more; and no pictures of curves, which are tested elsewhere."""
-    monkeypatch.setattr('mmcluspro.visualization.plot_curve', lambda *args, **kwargs: None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize('path', FILES, ids=str)

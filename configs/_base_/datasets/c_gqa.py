@@ -1,47 +1,6 @@
-"""CGQA at 224 px: the field's transforms, CLIP's statistics."""
-data_root = 'data/cgqa'
-space = dict(type='mmcluspro.CGQA', data_root=data_root)
-
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=224),
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(type='NumpyToPIL', to_rgb=True),
-    dict(type='torchvision/RandomPerspective'),
-    dict(type='torchvision/RandomRotation', degrees=5),
-    dict(type='PILToNumpy', to_bgr=True),
-    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=224),
-    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
-]
-
-train_dataloader = dict(
-    batch_size=16,
-    num_workers=8,
-    dataset=dict(**space, phase='train', pipeline=train_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=True))
-val_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(**space, phase='val', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
-test_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(**space, phase='test', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
-
-# The open-world threshold is chosen on validation and stored with the checkpoint.
-val_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='search'),
-]
-test_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='stored'),
-]
+"""C-GQA."""
+_base_ = 'images_224.py'
+space = dict(type='mmcluspro.CGQA', data_root='data/cgqa')
+train_dataloader = dict(batch_size=16, dataset=space)
+val_dataloader = dict(dataset=space)
+test_dataloader = dict(dataset=space)

@@ -1,5 +1,5 @@
-"""ShapesCZSL (shapes-v1): drawn by the code, nothing to download."""
-space = dict(type='mmcluspro.ShapesCZSL', version='shapes-v1')
+"""ShapesCZSL (shapes-v2): drawn by the code, nothing to download."""
+space = dict(type='mmcluspro.ShapesCZSL', version='shapes-v2')
 
 train_pipeline = [
     dict(type='RandomCrop', crop_size=48, padding=4, padding_mode='edge'),
@@ -24,13 +24,3 @@ test_dataloader = dict(
     num_workers=0,
     dataset=dict(**space, phase='test', pipeline=test_pipeline),
     sampler=dict(type='DefaultSampler', shuffle=False))
-
-# The open-world threshold is chosen on validation and stored with the checkpoint.
-val_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='search'),
-]
-test_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='stored'),
-]

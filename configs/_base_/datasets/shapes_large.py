@@ -1,36 +1,6 @@
-"""ShapesCZSL (shapes-large-v1): drawn by the code, nothing to download."""
-space = dict(type='mmcluspro.ShapesCZSL', version='shapes-large-v1')
-
-train_pipeline = [
-    dict(type='RandomCrop', crop_size=48, padding=4, padding_mode='edge'),
-    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
-]
-test_pipeline = [
-    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
-]
-
-train_dataloader = dict(
-    batch_size=64,
-    num_workers=0,
-    dataset=dict(**space, phase='train', pipeline=train_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=True))
-val_dataloader = dict(
-    batch_size=256,
-    num_workers=0,
-    dataset=dict(**space, phase='val', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
-test_dataloader = dict(
-    batch_size=256,
-    num_workers=0,
-    dataset=dict(**space, phase='test', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
-
-# The open-world threshold is chosen on validation and stored with the checkpoint.
-val_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='search'),
-]
-test_evaluator = [
-    dict(type='mmcluspro.CZSLMetric', world='closed'),
-    dict(type='mmcluspro.CZSLMetric', world='open', threshold='stored'),
-]
+"""ShapesCZSL (shapes-large-v2): drawn by the code, nothing to download."""
+_base_ = 'shapes.py'
+space = dict(type='mmcluspro.ShapesCZSL', version='shapes-large-v2')
+train_dataloader = dict(dataset=space)
+val_dataloader = dict(dataset=space)
+test_dataloader = dict(dataset=space)

@@ -1,4 +1,8 @@
-"""The three-path baseline on CLIP ViT-L/14: LoRA, adapters, soft prompts (Eq. 1-6)."""
+"""The three-path baseline on CLIP ViT-L/14: LoRA, adapters, soft prompts (Eq. 1-6).
+
+The paper names LoRA and "a separate MLP" and gives no numbers for them. Ours: rank, alpha and
+dropout of LoRA, and the form of the adapters. Dropout on the names is that of the released code.
+"""
 model = dict(
     type='mmcluspro.CompositionalClassifier',
     data_preprocessor=dict(

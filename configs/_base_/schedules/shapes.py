@@ -6,6 +6,8 @@ optim_wrapper = dict(
     paramwise_cfg=dict(custom_keys={'prompt': dict(lr_mult=0.25)}))
 param_scheduler = dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True)
 
-train_cfg = dict(by_epoch=True, max_epochs=15, val_interval=1)
+# Validated once, after the last epoch: this is what is tested, so that no epoch is chosen by the
+# luck of a maximum. best_*.pth is that epoch, with its calibration.
+train_cfg = dict(by_epoch=True, max_epochs=16, val_interval=1000)
 val_cfg = dict()
 test_cfg = dict()

@@ -1,0 +1,37 @@
+"""Image files at 224 px: the field's transforms and the dataloaders.
+
+The files that build on this one say which images: mit_states.py, ut_zappos.py, own_data.py, …
+"""
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=224),
+    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    dict(type='NumpyToPIL', to_rgb=True),
+    dict(type='torchvision/RandomPerspective'),
+    dict(type='torchvision/RandomRotation', degrees=5),
+    dict(type='PILToNumpy', to_bgr=True),
+    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=224),
+    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
+]
+
+train_dataloader = dict(
+    batch_size=64,
+    num_workers=8,
+    dataset=dict(phase='train', pipeline=train_pipeline),
+    sampler=dict(type='DefaultSampler', shuffle=True))
+val_dataloader = dict(
+    batch_size=64,
+    num_workers=8,
+    dataset=dict(phase='val', pipeline=test_pipeline),
+    sampler=dict(type='DefaultSampler', shuffle=False))
+test_dataloader = dict(
+    batch_size=64,
+    num_workers=8,
+    dataset=dict(phase='test', pipeline=test_pipeline),
+    sampler=dict(type='DefaultSampler', shuffle=False))

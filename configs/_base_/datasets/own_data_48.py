@@ -1,0 +1,13 @@
+"""Your own images at 48 px, the size of the tiny CLIP, without augmentation."""
+_base_ = 'images_224.py'
+space = dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv')
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=48, edge='short', backend='pillow', interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=48),
+    dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
+]
+train_pipeline = test_pipeline
+train_dataloader = dict(num_workers=0, dataset=dict(**space, pipeline=train_pipeline))
+val_dataloader = dict(num_workers=0, dataset=dict(**space, pipeline=test_pipeline))
+test_dataloader = dict(num_workers=0, dataset=dict(**space, pipeline=test_pipeline))

@@ -1,0 +1,41 @@
+"""The three-path baseline without CLIP on Fashion: frozen DINOv2-S and GloVe (Table 9).
+
+On stored features, class token and mean of the patch tokens. Temperature and vectors that learn
+are those of the DINO configs.
+"""
+# The words of the shop's titles; GloVe lacks churidar and jeggings.
+readable = dict(
+    Backpacks='backpack', Belts='belt', Briefs='brief', Caps='cap', Churidar='salwar',
+    Clutches='clutch', Dresses='dress', Handbags='handbag', Jackets='jacket',
+    Jeggings='leggings jeans', Kurta_Sets='kurta set', Kurtas='kurta',
+    Kurtis='kurti', Mufflers='muffler', Necklace_and_Chains='necklace', Sarees='sari',
+    Scarves='scarf', Shirts='shirt', Skirts='skirt', Stoles='stole', Sweaters='sweater',
+    Sweatshirts='sweatshirt', Ties='tie', Tops='top', Tracksuits='tracksuit', Tshirts='t-shirt',
+    Tunics='tunic', Wallets='wallet')
+model = dict(
+    type='mmcluspro.CompositionalClassifier',
+    data_preprocessor=dict(
+        type='mmcluspro.FeaturePreprocessor',
+        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
+    backbone=dict(
+        type='mmcluspro.ProjectedBackbone',
+        backbone=dict(
+            type='mmcluspro.CachedFeatures',
+            features='data/features/fashion_dinov2_s',
+            backbone=dict(
+                type='mmcluspro.DINOv2', arch='small',
+                pretrained='data/weights/dinov2_vits14_pretrain.pth')),
+        in_channels=768,
+        out_dim=512,
+        pool='cls_avg'),
+    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=512),
+    head=dict(
+        type='mmcluspro.ThreePathHead',
+        text=dict(
+            type='mmcluspro.WordVectorText',
+            path='data/word_vectors/glove_6B_50d.bin',
+            readable=readable,
+            out_dim=512,
+            hidden_dim=512,
+            learn_vectors=True,
+            temperature=0.02)))

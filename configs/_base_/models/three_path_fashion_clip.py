@@ -1,0 +1,35 @@
+"""The three-path baseline on fashion_clip: DINOv2-S with LoRA, adapters, soft prompts."""
+# The words of the shop's titles; names that are not here stay as they are.
+readable = dict(
+    Backpacks='backpack', Belts='belt', Briefs='brief', Caps='cap', Clutches='clutch',
+    Dresses='dress', Handbags='handbag', Jackets='jacket', Kurta_Sets='kurta set', Kurtas='kurta',
+    Kurtis='kurti', Mufflers='muffler', Necklace_and_Chains='necklace', Sarees='sari',
+    Scarves='scarf', Shirts='shirt', Skirts='skirt', Stoles='stole', Sweaters='sweater',
+    Sweatshirts='sweatshirt', Ties='tie', Tops='top', Tracksuits='tracksuit', Tshirts='t-shirt',
+    Tunics='tunic', Wallets='wallet')
+dinov2 = dict(
+    type='mmcluspro.DINOv2', arch='small',
+    pretrained='data/weights/dinov2_vits14_pretrain.pth')
+model = dict(
+    type='mmcluspro.CompositionalClassifier',
+    data_preprocessor=dict(
+        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
+    backbone=dict(
+        type='mmcluspro.ProjectedBackbone',
+        backbone=dinov2,
+        in_channels=768,
+        out_dim=256,
+        pool='cls_avg',
+        pretrained='data/weights/fashion_clip.pt',
+        peft=dict(
+            type='mmcluspro.LoRA', rank=16, alpha=16,
+            targets=['attn.qkv', 'attn.proj', 'ffn.layers.0.0', 'ffn.layers.1'])),
+    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=256),
+    head=dict(
+        type='mmcluspro.ThreePathHead',
+        text=dict(
+            type='mmcluspro.CLIPText',
+            arch='fashion_clip',
+            pretrained='data/weights/fashion_clip.pt',
+            readable=readable,
+            prompt=dict(type='mmcluspro.SoftPrompt'))))
