@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BORROWED = {
     'README.md': 'readme.md',
     'CHANGELOG.md': 'changelog.md',
+    'CONTRIBUTING.md': 'contributing.md',
     'configs/README.md': 'configs.md',
 }
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)')

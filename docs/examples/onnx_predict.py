@@ -25,7 +25,7 @@ def pair_scores(features, table, info):  # Eq. 13; features: f_a, f_o and f_c, o
     return pair + np.prod(parts, axis=0) if parts else pair
 
 def probabilities(scores, table, info):  # temperature and seen bias were chosen on validation
-    z = scores if info['fusion'] == 'logits' else np.log(np.maximum(scores, 1e-30))
+    z = scores if info['link'] == 'identity' else np.log(np.maximum(scores.astype(float), 2**-150))
     return softmax((z - info['seen_bias'] * table['seen']) / info['temperature'])
 
 if __name__ == '__main__':

@@ -108,7 +108,9 @@ def load_tool(path: str):
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, ROOT / path)
         sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
+        with pytest.MonkeyPatch.context() as patch:  # as for a script: its folder is on the path
+            patch.syspath_prepend(str((ROOT / path).parent))
+            spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
 
 

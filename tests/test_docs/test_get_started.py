@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Seconds instead of minutes. The first pictures of a phase are those of seen pairs: spread out.
 SHORT = {
     'train.py': ['train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=64',
-                 f'val_dataloader.dataset.indices={list(range(0, 510, 20))}'.replace(' ', ''),
+                 f'val_dataloader.dataset.indices={list(range(0, 1020, 40))}'.replace(' ', ''),
                  f'test_dataloader.dataset.indices={list(range(0, 1020, 40))}'.replace(' ', '')],
 }
 SHORT['test.py'] = SHORT['train.py'][2:]

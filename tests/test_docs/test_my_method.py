@@ -108,8 +108,107 @@ def test_the_page_shows_what_the_package_has():
                      if isinstance(node, ast.ClassDef) and node.name == name)
         start = next(node for node in owner.body if getattr(node, 'name', '') == '__init__')
         assert f'def __init__({ast.unparse(start.args)})'.replace('=', ' = ') in PAGE
-    for line in re.findall(r'^    (\S+\.(?:py|toml)) ', PAGE, flags=re.MULTILINE):
+    listed = re.findall(r'^    (\S+\.(?:py|toml)) ', PAGE, flags=re.MULTILINE)
+    assert {path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.rglob('*.py')} <= {*listed}
+    for line in listed:
         assert (EXAMPLE / line).exists(), line
+    further = (EXAMPLE / 'configs' / 'my_heads_shapes.py').read_text()
+    assert "dict(type='mmcluspro.PairMarginLoss', name='margin', loss_weight=0.1)]" in further
+    assert "dict(type='mmcluspro.PairMarginLoss', name='margin', loss_weight=0.1)]" in PAGE
+    head = (EXAMPLE / 'my_method' / 'late_interaction.py').read_text()
+    for line in re.findall(r'^        (?:patches|states, mask) = .*$', PAGE, flags=re.MULTILINE):
+        assert line in head
+
+
+def run_of(config, folder, **options):
+    """A runner of a config of the package, cut down to seconds."""
+    from mmcluspro.engine.launch import build_runner, read_config
+    cfg = read_config(config)
+    cfg.merge_from_dict({
+        'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 128,
+        'val_dataloader.dataset.indices': list(range(0, 510, 16)), 'log_level': 'WARNING',
+        'default_hooks.logger.interval': 1, 'work_dir': str(folder), 'launcher': 'none',
+        **options})
+    for phase in ('train', 'val', 'test'):
+        cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')
+    return build_runner(cfg)
+
+
+HEADS = {
+    'words and patches': ('my_heads_shapes.py', {}),
+    'pair indices': ('my_heads_shapes.py', {
+        'model.head': dict(
+            type='mmcluspro.PairPriorHead', _delete_=True, text=None,
+            losses=[dict(type='mmcluspro.PairMarginLoss', name='margin')])}),
+    'test time': ('my_method_shapes.py', {
+        'model.head.type': 'mmcluspro.AdaptiveHead', 'model.head.step': 0.2,
+        'model.head.losses': [dict(type='mmcluspro.PairMarginLoss', name='margin')]}),
+}
+
+
+def head_run(kind, folder, **options):
+    name, changes = HEADS[kind]
+    changes = {**changes, **options}
+    if kind == 'pair indices':
+        from mmcluspro.engine.launch import read_config
+        text = read_config(EXAMPLE / 'configs' / name).model.head.text
+        changes['model.head'] = dict(changes['model.head'], text=text.to_dict())
+    return run_of(EXAMPLE / 'configs' / name, folder, **changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', HEADS)
+def test_each_place_to_plug_in_from_outside(parts, kind, tmp_path):
+    """Trains and validates by config; the checkpoint predicts what validation saw."""
+    from mmcluspro import CZSLInferencer
+    runner = head_run(kind, tmp_path)
+    runner.train()
+    losses = runner.message_hub.get_scalar('train/margin_loss').data[0]
+    assert len(losses) == 2 and all(0 < loss < 50 for loss in losses)
+
+    model = runner.model.eval()
+    dataset = runner.val_dataloader.dataset
+    pictures = [dataset.get_data_info(i)['img'] for i in range(6)]
+    inferencer = CZSLInferencer(tmp_path / 'epoch_1.pth', device='cpu', imports=['my_method'])
+    assert type(inferencer.model.head).__name__ == type(model.head).__name__
+    got = [answer.pairs[0] for answer in inferencer(pictures, batch_size=6)]
+    with torch.no_grad():
+        inputs = [dataset[i]['inputs'] for i in range(6)]
+        feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
+        model.head.forget_adaptation()
+        model.head.adapt(feats)
+        candidates = inferencer.candidates()
+        scores = model.head.score(feats, candidates).pair
+    from mmcluspro.evaluation import probabilities
+    chance = probabilities(scores, candidates.seen, inferencer.calibration(), model.head.link)
+    assert [pair.probability for pair in got] == pytest.approx(
+        chance.amax(1).tolist(), rel=1e-3)
+    listed, = inferencer(pictures[0], pairs=[('red', 'star'), ('shiny', 'teapot')])
+    assert len(listed.pairs) == 2
+
+
+@pytest.mark.slow
+def test_test_time_state_moves_and_starts_anew_with_each_evaluation(parts, tmp_path):
+    runner = head_run('test time', tmp_path, **{'train_dataloader.dataset.indices': 64})
+    runner.train()
+    first, second = runner.val(), runner.val()
+    assert first == second
+    moved = runner.model.head.moved
+    assert moved is not None and not moved.equal(runner.model.head.bank('attr').prototypes)
+    runner.model.head.step_size = 0.0
+    still = runner.val()
+    assert any(still[key] != first[key] for key in still)
+
+
+def test_a_further_loss_sees_logits_texts_and_labels(parts):
+    from mmcluspro.models import Features, Logits, Texts, TrainStep
+    logits = torch.tensor([[3.0, 1.0, 0.0], [0.0, 1.0, 4.0]])
+    texts = normalize(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), dim=1)
+    step = TrainStep(Features(torch.ones(2, 2)), Texts(None, None, texts),
+                     Logits(None, None, logits), dict(pair=torch.tensor([0, 1])), None)
+    loss = parts.PairMarginLoss(margin=1.0, spread=0.9, loss_weight=2.0)(step)
+    # The second image: 1 + 4 - 1; the cosines of different texts: 0.6, 0 and 0.8, twice each.
+    assert float(loss) == pytest.approx(2 * (4 / 2 + 0.9 * 2 * (0.36 + 0.64) / 9))
 
 
 @pytest.mark.slow

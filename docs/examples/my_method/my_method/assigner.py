@@ -27,7 +27,7 @@ class CrowdAssigner:
 
     @torch.no_grad()
     def __call__(self, features: Tensor, labels: Tensor, prototypes: Tensor, offsets: Tensor,
-                 context: Tensor | None = None, context_labels: Tensor | None = None) -> Tensor:
+                 context: Tensor | None = None, context_count: Tensor | None = None) -> Tensor:
         """Chooses a prototype for each feature.
 
         Args:
@@ -36,8 +36,8 @@ class CrowdAssigner:
             prototypes (Tensor): All prototypes, shape (P, D).
             offsets (Tensor): ``prototypes[offsets[c]:offsets[c + 1]]`` belong to primitive ``c``,
                 shape (C + 1,).
-            context (Tensor, optional): Features of the queue, shape (M, D); not used here.
-            context_labels (Tensor, optional): Their primitives, shape (M,).
+            context (Tensor, optional): Features of the queue, shape (C, Q, D); not used here.
+            context_count (Tensor, optional): How many there are, shape (C,).
 
         Returns:
             Tensor: Row of ``prototypes`` for each feature, or -1 to leave it out, shape (N,).
