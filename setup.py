@@ -26,7 +26,8 @@ class BuildWithMim(build_py):
         target = Path(self.build_lib) / 'mmcluspro' / '.mim'
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        skip = shutil.ignore_patterns('__pycache__', '*.pyc')
+        # What runs many trainings stays in the repository, with the tables and records it renews.
+        skip = shutil.ignore_patterns('__pycache__', '*.pyc', 'analysis_tools')
         for name in CARRIED:
             source = ROOT / name
             if source.is_dir():

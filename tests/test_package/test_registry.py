@@ -9,7 +9,8 @@ from mmcluspro.registry import DATASETS, MODELS, explain
 
 def test_our_names_resolve_from_the_root_by_scope():
     assert ROOT_MODELS.get('mmcluspro.ThreePathHead').__name__ == 'ThreePathHead'
-    assert ROOT_HOOKS.get('mmcluspro.CompositionHook').__name__ == 'CompositionHook'
+    assert ROOT_HOOKS.get('mmcluspro.LabelsHook').__name__ == 'LabelsHook'
+    assert ROOT_HOOKS.get('mmcluspro.CurveHook').__name__ == 'CurveHook'
 
 
 def test_a_full_path_still_resolves():

@@ -42,12 +42,13 @@ def test_it_carries_configs_tools_and_weights(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ('configs', 'tools'):
         here = [path.relative_to(ROOT) for path in (ROOT / folder).rglob('*')
-                if path.is_file() and '__pycache__' not in path.parts]
+                if path.is_file() and not {'__pycache__', 'analysis_tools'} & {*path.parts}]
         assert len(here) > 5
         assert {f'mmcluspro/.mim/{path}' for path in here} <= names
     assert 'mmcluspro/models/weights/tiny_clip.pt' in names
     assert 'mmcluspro/models/configs/tiny_clip.json' in names
-    assert not any(name.startswith('tests/') or '__pycache__' in name for name in names)
+    assert not any(name.startswith('tests/') or '__pycache__' in name or 'analysis' in name
+                   for name in names)
 
 
 def test_a_config_is_found_by_name_and_trains_in_an_empty_folder(installed, tmp_path):
