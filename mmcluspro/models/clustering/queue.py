@@ -4,6 +4,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ..state import declare_training_only
+
 
 class FeatureQueue(nn.Module):
     """Ring buffer of the last ``size`` features of each class.
@@ -24,6 +26,8 @@ class FeatureQueue(nn.Module):
         self.num_classes, self.size = num_classes, size
         self.register_buffer('features', torch.zeros(1 + num_classes * size, dim))
         self.register_buffer('pushed', torch.zeros(num_classes, dtype=torch.long))
+        # A head that scores with prototypes keeps them in a file, and needs no queue for that.
+        declare_training_only(self)
 
     def push(self, features: Tensor, labels: Tensor, valid: Tensor | None = None) -> None:
         """Stores features, the oldest of a class first to go.
