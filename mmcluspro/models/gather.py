@@ -12,22 +12,24 @@ from torch import Tensor, nn
 
 
 class _GatherRows(torch.autograd.Function):
-    """Joins dimension 1 of all ranks; the gradient goes back to the rank a row came from."""
+    """Interleaves dimension 1 of all ranks; gradients go back to the rank a row came from."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        ctx.size = rows.shape[1]
-        return torch.cat(all_gather(rows.contiguous()), dim=1)
+        return torch.stack(all_gather(rows.contiguous()), dim=2).flatten(1, 2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
         gradient = gradient.contiguous()
         torch.distributed.all_reduce(gradient)
-        return gradient.narrow(1, get_rank() * ctx.size, ctx.size)
+        return gradient[:, get_rank()::get_world_size()]
 
 
 class RowGatherer:
-    """Gathers rows of the ranks, in the order of the ranks.
+    """Gathers rows of the ranks, in the order that one process would see.
+
+    mmengine's samplers deal images out to the ranks in turn, so rows are taken in turn again:
+    the queues of the prototypes then forget the same features on any number of ranks.
 
     The backward pass sums what all ranks ask for. Where every rank computes the same loss from
     the gathered rows, that is the world size times too much, which is what DDP's average
@@ -71,4 +73,4 @@ class RowGatherer:
         """This rank's ``size`` rows out of a gathered tensor (world * capacity, ...)."""
         if get_world_size() == 1:
             return gathered
-        return gathered.narrow(0, get_rank() * self.capacity, size)
+        return gathered[get_rank()::get_world_size()][:size]
