@@ -1,7 +1,9 @@
-"""The error of every reader: which file, where in it, what is wrong, what to do."""
+"""Errors of readers: which file, where in it, what is wrong, what to do; one message for many."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 
 class FileError(ValueError):
@@ -31,3 +33,59 @@ def reason_of(error: BaseException, length: int = 160) -> str:
     if isinstance(error, (KeyError, IndexError)) or len(text) < 12:
         return f'{type(error).__name__} {text}'.strip()
     return text
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong in the data.
+
+    Attributes:
+        kind (str): Short name of the sort of fault, for counting.
+        where (str): File with line or row, such as ``train_pairs.txt:3``.
+        what (str): What is wrong there.
+    """
+    kind: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f'{self.where}: {self.what}'
+
+
+def describe(faults: Sequence[Fault], limit: int = 5) -> str:
+    """The first faults, one a line, and a count of the rest."""
+    lines = [f'  {fault}' for fault in faults[:limit]]
+    if len(faults) > limit:
+        lines.append(f'  … and {len(faults) - limit} more')
+    return '\n'.join(lines)
+
+
+class FaultsError(FileError):
+    """Everything that is wrong in the data, in one message.
+
+    Args:
+        faults (Sequence[Fault]): What was found.
+        advice (str): What to do about it.
+        limit (int): Faults shown in full.
+    """
+
+    def __init__(self, faults: Sequence[Fault], advice: str, limit: int) -> None:
+        number = f'{len(faults)} fault' + ('s' if len(faults) > 1 else '')
+        super().__init__(faults[0].where, faults[0].what, advice)
+        self.faults, self.limit = tuple(faults), limit
+        self.args = (f'{number} in the data:\n{describe(faults, limit)}'
+                     + (f'\n{advice}' if advice else ''), )
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.faults, self.remedy, self.limit)
+
+
+def raise_faults(faults: Sequence[Fault], advice: str = '', limit: int = 5) -> None:
+    """Raises one :class:`FaultsError` about all faults; returns when there are none.
+
+    Args:
+        faults (Sequence[Fault]): What was found.
+        advice (str): What to do about it, with the config field. Defaults to ''.
+        limit (int): Faults shown in full. Defaults to 5.
+    """
+    if faults:
+        raise FaultsError(faults, advice, limit)

@@ -3,7 +3,7 @@ import csv
 import re
 from pathlib import Path
 
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.utils.plain_files import read_text
 
 Pair = tuple[str, str]

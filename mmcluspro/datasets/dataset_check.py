@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmcluspro.utils.faults import Fault
+from mmcluspro.errors import Fault
 
 from .expected import EXPECTED, agrees, expected_table
 from .image_folder import ImageFolder, undecodable

@@ -3,7 +3,7 @@ import os
 import warnings
 from pathlib import Path
 
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, raise_faults
 
 from .table_file import TableRow
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mmcluspro.errors import FileError, reason_of
+from mmcluspro.errors import Fault, FileError, reason_of
 from mmcluspro.utils.archive import check_archive
-from mmcluspro.utils.faults import Fault
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
 

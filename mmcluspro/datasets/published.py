@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, raise_faults
 
 from .czsl_dataset import CZSLDataset
 from .image_folder import ImageFolder

@@ -3,7 +3,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.utils.once import once_per_file
 
 PHASES = ('train', 'val', 'test')

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.registry import DATASETS
-from mmcluspro.utils.faults import Fault, raise_faults
 
 from .czsl_dataset import CZSLDataset
 from .folder_tree import scan_folders

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmcluspro.errors import FileError
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, FileError, raise_faults
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
 from mmcluspro.utils.plain_files import read_text, split_cells

@@ -9,7 +9,7 @@ from mmengine.dataset import pseudo_collate
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from mmcluspro.utils.faults import Fault, describe
+from mmcluspro.errors import Fault, describe
 
 from .folder import sample_name
 from .source import build_frozen, find_frozen_part, source_facts

@@ -51,7 +51,7 @@ def test_tsne(tool, baseline, cluspro, capsys):
 
 
 def test_prototypes(tool, cluspro, capsys):
-    folder = tool('prototypes', cluspro, '--primitive', 'blue', 'star', '--images', '3')
+    folder = tool('prototype_images', cluspro, '--primitive', 'blue', 'star', '--images', '3')
 
     assert_pictures(folder, 'prototypes')
     lines = capsys.readouterr().out.splitlines()
@@ -92,9 +92,9 @@ def test_primitive_accuracy(tool, baseline, cluspro):
     (['curves', 'one', 'two', '--names', 'a'], '--names has 1 names for 2 runs'),
     (['cases', 'nowhere.pth', 'CLUSPRO'], 'The checkpoint nowhere.pth does not exist'),
     (['cases', 'one/test_curve.json', 'CLUSPRO'], 'cannot be read as a checkpoint'),
-    (['prototypes', 'CLUSPRO', '--primitive', 'redd'], 'Did you mean red'),
-    (['prototypes', 'BASELINE', '--primitive', 'red'], 'has no prototypes of attributes'),
-    (['prototypes', 'CLUSPRO', '--primitive', 'red', '--images', '0'], 'at least 1, got 0'),
+    (['prototype_images', 'CLUSPRO', '--primitive', 'redd'], 'Did you mean red'),
+    (['prototype_images', 'BASELINE', '--primitive', 'red'], 'has no prototypes of attributes'),
+    (['prototype_images', 'CLUSPRO', '--primitive', 'red', '--images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--max-images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--primitives', 'xyz'], "'xyz' is no attribute or object"),
     (['primitive_accuracy', 'CLUSPRO', '--batch-size', '0'], '--batch-size must be at least 1'),

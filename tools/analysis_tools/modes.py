@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from experiments import mean_and_std
 from experiments.mode_agreement import kmeans_clusters, mode_agreement, nearest_clusters
-from experiments.store import read_lines
+from experiments.run_store import read_lines
 from mmcluspro.apis import load_model
 from mmcluspro.engine.messages import run_command
 from mmcluspro.engine.primitive_features import primitive_features

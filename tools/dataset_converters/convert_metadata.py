@@ -19,9 +19,8 @@ import numpy as np
 import torch
 
 from mmcluspro.datasets.metadata import row_faults
-from mmcluspro.errors import FileError, reason_of
+from mmcluspro.errors import FileError, raise_faults, reason_of
 from mmcluspro.utils.archive import check_archive
-from mmcluspro.utils.faults import raise_faults
 
 REMEDY = ('Give a metadata file of the published layout: a list of dicts with image, attr, obj '
           'and set.')

@@ -20,7 +20,7 @@ from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, row_faults
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
-from mmcluspro.utils.faults import raise_faults
+from mmcluspro.errors import raise_faults
 from mmcluspro.utils.inside import inside, within
 
 SOURCES = ('_images', 'ut-zap50k-images', 'ut-zap50k-images-square')

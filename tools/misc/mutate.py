@@ -26,7 +26,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from mutation import checkpoints, data, plain
+from mutation import checkpoints, plain
+from mutation import data_files as data
 from mutation.reader import Reader, digest
 
 from mmcluspro.errors import FileError

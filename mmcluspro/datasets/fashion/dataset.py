@@ -5,7 +5,7 @@ from mmcluspro.registry import DATASETS
 
 from ..published import PublishedCZSL
 from ..space import CompositionSpace
-from .version import VERSION
+from .versions import VERSION
 
 
 @DATASETS.register_module()

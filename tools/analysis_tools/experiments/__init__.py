@@ -4,8 +4,8 @@ The package belongs to the repository and is not installed with mmcluspro. The s
 find it because Python puts the folder of a script on the path. It needs a POSIX system.
 """
 from .records import Run, fingerprint, resolve, row_name
+from .run_store import Store
 from .statistics import Difference, mean_and_std, paired_difference, t_quantile
-from .store import Store
 from .summary import Summary, summarise
 from .table_report import write_report
 from .tables import Row, Table, expand_names, load_tables

@@ -17,7 +17,7 @@ from typing import IO, Any
 from mmcluspro.version import __version__
 
 from .records import Run
-from .store import Store
+from .run_store import Store
 from .work_folder import Note, failure, open_log, time_left, validation_fields
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import yaml
 
 from .records import Run
+from .run_store import Store
 from .statistics import mean_and_std
-from .store import Store
 from .tables import METRICS, WORLDS
 
 NAMES = dict(seen='Seen', unseen='Unseen', hm='HM', auc='AUC')

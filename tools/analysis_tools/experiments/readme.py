@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .store import Store
+from .run_store import Store
 from .summary import Summary, row_runs, summarise
 from .table_report import HEADS, markdown, plus_minus, signed, state
 from .tables import DATASETS, METRICS, WORLDS, Table

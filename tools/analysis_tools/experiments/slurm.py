@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .records import Run
-from .store import Store
+from .run_store import Store
 
 
 def batch_command(run: Run, worker: list[str], log: Path, partition: str | None,

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .records import Run
+from .run_store import Store
 from .statistics import Difference, mean_and_std, paired_difference
-from .store import Store
 from .tables import METRICS, WORLDS, Row, Table
 
 

@@ -90,5 +90,5 @@ def make_record(folder: Path) -> Path:
 
 
 def read_record(path: Path) -> Any:
-    from experiments.store import Store
+    from experiments.run_store import Store
     return repr(Store(path.parent).records)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mmcluspro.utils.faults import Fault, raise_faults
+from mmcluspro.errors import Fault, raise_faults
 
 from ..splits import PHASES, Pair
 from .styles import Product

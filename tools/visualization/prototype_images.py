@@ -1,6 +1,6 @@
 """Shows what each prototype stands for: the training images nearest to it.
 
-    python tools/visualization/prototypes.py CLUSPRO.pth --primitive red star
+    python tools/visualization/prototype_images.py CLUSPRO.pth --primitive red star
 
 The number before a row is the share of the primitive's images that are nearer to this prototype
 than to its others. A prototype that training hardly used is called dead, its images are pale.
