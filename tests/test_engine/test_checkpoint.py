@@ -9,6 +9,7 @@ import pytest
 import torch
 from mmengine.logging import HistoryBuffer
 
+from mmcluspro.datasets.metadata import read_metadata
 from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.errors import FileError
 from mmcluspro.utils.safe_load import load_checkpoint, safe_load
@@ -94,6 +95,16 @@ def test_getattr_is_no_way_out(tmp_path, any_torch):
     torch.save({'a': Gets()}, tmp_path / 'a.pth')
     with pytest.raises(ValueError, match='refused'):
         safe_load(tmp_path / 'a.pth')
+
+
+@pytest.mark.parametrize('read', [safe_load, read_metadata])
+def test_a_program_is_refused(tmp_path, any_torch, read, monkeypatch):
+    """torch before 2.6 runs TorchScript wherever it reads weights."""
+    torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / 'a.pth')
+    monkeypatch.setattr(torch.jit, 'load', lambda *_, **__: pytest.fail('the program was run'))
+
+    with pytest.raises(FileError, match='it is a TorchScript program'):
+        read(tmp_path / 'a.pth')
 
 
 @pytest.mark.parametrize('content', [
