@@ -15,6 +15,7 @@ BORROWED = {
     'README.md': 'readme.md',
     'CHANGELOG.md': 'changelog.md',
     'CONTRIBUTING.md': 'contributing.md',
+    'SECURITY.md': 'security.md',
     'configs/README.md': 'configs.md',
 }
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)')
