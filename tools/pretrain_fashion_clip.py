@@ -12,7 +12,6 @@ contrastive loss. Only training images are used, all of which are of seen pairs.
 The same seed gives the same weights on the same machine. See docs/fashion.md.
 """
 import argparse
-import hashlib
 import math
 import random
 import time
@@ -31,6 +30,7 @@ from mmcluspro.datasets.metadata import read_metadata, select_rows
 from mmcluspro.datasets.splits import read_splits
 from mmcluspro.features import FeatureStore
 from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+from mmcluspro.utils.digest import file_digest
 
 ARCH = 'fashion_clip'
 PREFIX = 'a photo of '  # what prompts start with in CoOp, CSP and all that follow
@@ -167,8 +167,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if len(data.titles) < args.batch_size:
         raise ValueError(f'{args.data} has {len(data.titles)} titles, fewer than --batch-size.')
     save_half(train(data, args), args.out)
-    digest = hashlib.sha256(args.out.read_bytes()).hexdigest()
-    print(f'Wrote {args.out} ({args.out.stat().st_size / 1e6:.2f} MB, sha256 {digest}).')
+    print(f'Wrote {args.out} ({args.out.stat().st_size / 1e6:.2f} MB, '
+          f'sha256 {file_digest(args.out, "sha256")}).')
 
 
 if __name__ == '__main__':

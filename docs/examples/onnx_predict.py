@@ -26,7 +26,8 @@ def pair_scores(features, table, info):  # Eq. 13; features: f_a, f_o and f_c, o
 
 def probabilities(scores, table, info):  # temperature and seen bias were chosen on validation
     z = scores if info['link'] == 'identity' else np.log(np.maximum(scores.astype(float), 2**-150))
-    return softmax((z - info['seen_bias'] * table['seen']) / info['temperature'])
+    z = (z - info['seen_bias'] * table['seen']) / info['temperature']
+    return softmax(np.where(table['feasible'], z, -np.inf))
 
 if __name__ == '__main__':
     session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])

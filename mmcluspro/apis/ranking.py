@@ -26,12 +26,14 @@ def rank(scores: Scores, candidates: Candidates, calibration: Calibration, link:
     Yields:
         tuple: Pairs, attributes and objects, best first.
     """
-    chance = probabilities(scores.pair, candidates.seen, calibration, link)
+    feasible = candidates.feasible
+    chance = probabilities(scores.pair, candidates.seen, calibration, link, feasible)
     attr, obj = (
         _marginal(chance, candidates.pairs[:, side], len(names)) if given is None else given
         for side, (given, names) in enumerate((
             (scores.attribute, candidates.attributes), (scores.object, candidates.objects))))
-    best = chance.topk(min(top_k, chance.shape[1]))
+    answers = len(candidates) if feasible is None else int(feasible.sum())
+    best = chance.topk(min(top_k, answers))
     places = candidates.pairs[best.indices]  # (B, k, 2)
     columns = (best.values, attr.gather(1, places[..., 0]), obj.gather(1, places[..., 1]),
                candidates.seen[best.indices])

@@ -1,8 +1,6 @@
 """Names the attribute and the object of images: ``mmcluspro predict``."""
 import argparse
-import hashlib
 import io
-import json
 import sys
 import time
 import warnings
@@ -15,6 +13,7 @@ from mmcluspro.apis.images import list_images
 from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
+from mmcluspro.utils.digest import content_digest, file_digest
 from mmcluspro.utils.model_flags import add_model_flags, model_options
 
 from .result_file import ResultFile, check_suffix
@@ -128,19 +127,11 @@ def _sentence(answer: Prediction) -> str:
 def _digest(checkpoint: str) -> str:
     """Identifies the file; an address stands for itself."""
     path = Path(checkpoint).expanduser()
-    if not path.is_file():
-        return checkpoint
-    digest = hashlib.sha256()
-    with path.open('rb') as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
+    return file_digest(path) if path.is_file() else checkpoint
 
 
 def _choice(*parts: Any) -> str | None:
-    if all(part is None for part in parts):
-        return None
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return None if all(part is None for part in parts) else content_digest(parts)
 
 
 def _say(message: Any, category: type, *rest: Any, **options: Any) -> None:

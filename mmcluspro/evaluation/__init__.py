@@ -5,7 +5,7 @@ from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_me
 from .feasibility import (
     PairGroups,
     feasibility_scores,
-    feasible_space,
+    feasible_pairs,
     head_feasibility,
     threshold_candidates,
 )
@@ -18,7 +18,7 @@ from .worlds import WORLDS, phase_worlds, world_candidates
 __all__ = [
     'CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Margins', 'PairGroups', 'WORLDS',
     'calculate', 'chosen_for', 'chosen_meta', 'czsl_curve', 'exact_metrics',
-    'expected_calibration_error', 'feasibility_scores', 'feasible_space', 'head_feasibility',
+    'expected_calibration_error', 'feasibility_scores', 'feasible_pairs', 'head_feasibility',
     'log_scores', 'phase_worlds',
     'probabilities', 'read_chosen', 'reduce_scores', 'standard_curve', 'standard_metrics',
     'threshold_candidates', 'world_candidates'

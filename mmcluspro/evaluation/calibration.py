@@ -66,7 +66,7 @@ class LogSums(NamedTuple):
 
 
 def probabilities(scores: Tensor, seen: Tensor, calibration: Calibration = Calibration(),  # noqa: B008
-                  link: str = 'log') -> Tensor:
+                  link: str = 'log', feasible: Tensor | None = None) -> Tensor:
     """Probabilities of the pairs.
 
     Args:
@@ -74,12 +74,16 @@ def probabilities(scores: Tensor, seen: Tensor, calibration: Calibration = Calib
         seen (Tensor): Which pairs are seen, shape (P,).
         calibration (Calibration): Defaults to none.
         link (str): 'log' for scores of Eq. 13, 'identity' for logits. Defaults to 'log'.
+        feasible (Tensor, optional): Which pairs may be the answer, shape (P,); the others get
+            probability 0. Defaults to None: all.
 
     Returns:
         Tensor: Shape (N, P), each row sums to 1.
     """
     z = log_scores(scores, link)
     z = z - calibration.seen_bias * seen.to(z)
+    if feasible is not None:
+        z = z.masked_fill(~feasible, -torch.inf)
     return (z / calibration.temperature).softmax(dim=1)
 
 

@@ -58,17 +58,15 @@ def head_feasibility(head: Any, space: CompositionSpace) -> Tensor:
     return feasibility_scores(attr.cpu(), obj.cpu(), space.train_pairs)
 
 
-def feasible_space(space: CompositionSpace, rho: Tensor, threshold: float) -> CompositionSpace:
-    """The pairs of a space that are seen or have a feasibility above the threshold (Eq. 15).
+def feasible_pairs(space: CompositionSpace, rho: Tensor, threshold: float) -> Tensor:
+    """Which pairs are seen or have a feasibility above the threshold (Eq. 15), shape (P,).
 
     Args:
         space (CompositionSpace): For example an open world.
         rho (Tensor): Feasibility of all pairs, shape (A, O).
         threshold (float): T.
     """
-    pairs, seen = space.pairs, space.seen
-    keep = seen | (rho[pairs[:, 0], pairs[:, 1]].double() > threshold)
-    return CompositionSpace(space.attributes, space.objects, pairs[keep], seen[keep])
+    return space.seen | (rho[space.pairs[:, 0], space.pairs[:, 1]].double() > threshold)
 
 
 def _nearest_partner(embedding: Tensor, partner: Tensor, group: Tensor, num: int) -> Tensor:

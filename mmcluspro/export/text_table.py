@@ -2,7 +2,6 @@
 
 One ``.npz`` without pickles. Another list of pairs needs another table, not another graph.
 """
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,9 +34,9 @@ def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
         model (Any): From ``load_model``.
         pairs (Sequence, optional): Pairs of names. Names that were not trained enter through
             their words. Defaults to None: those of ``world``.
-        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects,
-            without the unseen ones at or below the threshold of feasibility that validation
-            chose (Eq. 15). Defaults to 'closed'.
+        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects, where
+            the unseen ones at or below the threshold of feasibility that validation chose are no
+            answer (Eq. 15). Defaults to 'closed'.
     """
     threshold = chosen_for(model.meta, 'open').threshold
     try:
@@ -59,10 +58,10 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed') -> dic
 
     Returns:
         dict[str, np.ndarray]: ``text_a`` (A, D), ``text_o`` (O, D) and ``text_c`` (P, D), unit
-        norm; ``attributes``, ``objects``, ``pairs`` (P, 2), ``seen`` (P,); and ``info``, JSON
-        with what ``head.portable`` says (``scale``, ``fusion``), ``link``, ``preprocessing``,
-        ``temperature``, ``seen_bias``, ``calibration`` and ``weights``, which the ONNX file of
-        the same model has, too.
+        norm; ``attributes``, ``objects``, ``pairs`` (P, 2), ``seen`` (P,), ``feasible`` (P,),
+        the pairs that may be the answer; and ``info``, JSON with what ``head.portable`` says
+        (``scale``, ``fusion``), ``link``, ``preprocessing``, ``temperature``, ``seen_bias``,
+        ``calibration`` and ``weights``, which the ONNX file of the same model has, too.
     """
     with torch.no_grad():
         texts = model.head.texts(candidates)
@@ -76,6 +75,8 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed') -> dic
         **{name: feature.float().numpy() for name, feature in zip(TEXTS, texts)},
         attributes=np.array(candidates.attributes), objects=np.array(candidates.objects),
         pairs=candidates.pairs.numpy(), seen=candidates.seen.numpy(),
+        feasible=(torch.ones(len(candidates), dtype=torch.bool) if candidates.feasible is None
+                  else candidates.feasible).numpy(),
         info=np.array(json.dumps(info)))
 
 
@@ -91,8 +92,8 @@ def read_table(path: str | Path) -> dict[str, np.ndarray]:
     remedy = 'Copy it again, or export the model once more.'
     table = read_npz(path, remedy)
     digest = table.pop('digest', None)
-    missing = [name for name in (*TEXTS, 'attributes', 'objects', 'pairs', 'seen', 'info')
-               if name not in table]
+    parts = (*TEXTS, 'attributes', 'objects', 'pairs', 'seen', 'feasible', 'info')
+    missing = [name for name in parts if name not in table]
     if missing:
         raise FileError(path, f'it is no table of mmcluspro export: {missing[0]} is missing',
                         remedy)
@@ -103,9 +104,7 @@ def read_table(path: str | Path) -> dict[str, np.ndarray]:
 
 def weights_id(model: Any) -> str:
     """Sixteen hex digits that tell models apart: published and other files of one are the same."""
-    digest, skipped = hashlib.sha256(), training_only_prefixes(model)
-    for key, value in sorted(model.state_dict().items()):
-        if not key.startswith(skipped):
-            digest.update(key.encode())
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+    skipped = training_only_prefixes(model)
+    return arrays_digest({
+        key: value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        for key, value in model.state_dict().items() if not key.startswith(skipped)})

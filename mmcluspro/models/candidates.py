@@ -32,6 +32,9 @@ class Candidates:
         text_pairs (Tensor): ``pairs`` in places of the text side, shape (P, 2).
         all_names (bool): Whether the names are the first ones of the text side, in its order.
         all_pairs (bool): Whether the pairs are all A x O ones, in order.
+        feasible (Tensor, optional): Which pairs may be the answer, shape (P,). The others only
+            take part in the softmax of the composition path, as Eq. 15 has it. Defaults to None:
+            all pairs.
     """
     attributes: tuple[str, ...]
     objects: tuple[str, ...]
@@ -42,6 +45,7 @@ class Candidates:
     text_pairs: Tensor
     all_names: bool
     all_pairs: bool
+    feasible: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)

@@ -1,7 +1,6 @@
 """Checksums of zip archives (``torch.save``, ``.npz``), which torch itself does not look at."""
 from __future__ import annotations
 
-import hashlib
 import re
 import zipfile
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 
 from mmcluspro.errors import FileError, reason_of
+
+from .digest import file_digest
 
 COPY_AGAIN = 'Copy or download it again, or take another one.'
 BLOCK = 1 << 20
@@ -82,11 +83,8 @@ def check_named_digest(path: Path) -> None:
     found = re.search(r'-([0-9a-f]{8})\.pth$', path.name)
     if not found or not re.search('[0-9]', found[1]):  # a word such as "-deadbeef" is no digest
         return
-    digest = hashlib.sha256()
-    with path.open('rb') as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    if digest.hexdigest()[:8] != found[1]:
-        raise FileError(path, f'its SHA-256 begins with {digest.hexdigest()[:8]}, its name says '
+    digest = file_digest(path, 'sha256')[:8]
+    if digest != found[1]:
+        raise FileError(path, f'its SHA-256 begins with {digest}, its name says '
                         f'{found[1]}: it is damaged, or was changed',
                         f'{COPY_AGAIN} If you changed it yourself, rename it.')

@@ -1,4 +1,4 @@
-"""Digests of files, arrays and weights: short texts or numbers that tell contents apart."""
+"""Digests of files, arrays and weights, the only ones of the package: they tell contents apart."""
 import hashlib
 import json
 import zlib
@@ -22,9 +22,15 @@ def sha256(*parts: bytes, digits: int = 64) -> str:
     return digest.hexdigest()[:digits]
 
 
-def file_digest(path: str | Path) -> str:
-    """BLAKE2b of a file's content, 32 hexadecimal digits; the file is read in blocks."""
-    digest = hashlib.blake2b(digest_size=16)
+def file_digest(path: str | Path, algorithm: str = 'blake2b') -> str:
+    """Digest of a file's content in hexadecimal digits; the file is read in blocks.
+
+    Args:
+        path (str | Path): The file.
+        algorithm (str): 'blake2b' (32 digits), or 'sha256' (64 digits), by which published files
+            are named. Defaults to 'blake2b', which is faster.
+    """
+    digest = hashlib.sha256() if algorithm == 'sha256' else hashlib.blake2b(digest_size=16)
     with Path(path).open('rb') as file:
         while block := file.read(1 << 22):
             digest.update(block)
@@ -38,8 +44,7 @@ def checksum(array: np.ndarray) -> str:
 
 def content_digest(content: Any) -> str:
     """SHA-256 of plain data, 16 hexadecimal digits, the same for every order of the keys."""
-    text = json.dumps(content, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256(json.dumps(content, sort_keys=True).encode(), digits=16)
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:

@@ -1,7 +1,6 @@
 """Small trainings and predictions as processes that can be hurt, and what they leave behind."""
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from mmengine.runner import Runner
 from mmcluspro.cli import main as mmcluspro_main
 from mmcluspro.engine.checkpoint import safe_load
 from mmcluspro.engine.finite import non_finite_tensors
+from mmcluspro.utils.digest import arrays_digest
 
 CONFIG = """
 _base_ = '{{{{$MMCLUSPRO_CONFIGS:configs}}}}/cluspro_shapes.py'
@@ -191,9 +191,4 @@ def result_of(folder: Path, mode: str) -> dict[str, Any]:
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:
-    """Changes with every bit of every tensor."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f'{name} {tensor.dtype} {tuple(tensor.shape)}'.encode())
-        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return arrays_digest({name: tensor.numpy() for name, tensor in tensors.items()})
