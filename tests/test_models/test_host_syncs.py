@@ -4,14 +4,22 @@ There is no GPU here, so the calls themselves are watched: those whose result (o
 has to read back are not allowed.
 """
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.logging import MessageHub
+from mmpretrain.structures import DataSample
+from torch import nn
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks import PrototypeHook
 from mmcluspro.models.clustering import PrototypeBank, assign_together, update_together
+from mmcluspro.models.heads import ClusProHead
 from mmcluspro.models.losses import HSICLoss, PCLLoss
+from mmcluspro.registry import MODELS
 
 WAITS = {
     '_local_scalar_dense', 'item', 'is_nonzero', 'equal', 'nonzero', 'nonzero_numpy', 'argwhere',
@@ -126,6 +134,73 @@ def test_waiting_primitives_never_make_the_host_wait():
     with Watch():
         bank.update(features, labels, bank.assign(features, labels))
     assert bank.seeded[:26].all() and not bank.seeded[26:].any()
+
+
+@MODELS.register_module(force=True)
+class FixedText(nn.Module):
+    """Text features that are there already."""
+
+    def __init__(self, attributes, objects):
+        super().__init__()
+        self.tables = torch.randn(len(attributes), DIM), torch.randn(len(objects), DIM)
+        self.logit_scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
+
+    def forward(self, pairs):
+        return *self.tables, self.tables[0][pairs[:, 0]] + self.tables[1][pairs[:, 1]]
+
+
+@pytest.fixture
+def training():
+    """A head with prototypes, features of a batch with gradient, and their labels."""
+    pairs = [[a, o] for a in range(4) for o in range(5)]
+    space = CompositionSpace(list('abcd'), list('vwxyz'), pairs, [True] * 20)
+    head = ClusProHead(space, dict(type='mmcluspro.FixedText'), in_channels=DIM).train()
+    samples = []
+    for label in range(40):
+        sample = DataSample()
+        for name, value in zip(('attr', 'obj', 'pair'), (*pairs[label % 20], label % 20)):
+            sample.set_field(value, f'{name}_label')
+        samples.append(sample)
+    features = tuple(torch.randn(40, DIM).requires_grad_() for _ in range(3))
+    for branch, feature in zip(('attr', 'obj'), features):
+        head.bank(branch).initialise(feature.detach(), head.labels(samples)[branch])
+    return head, features, samples
+
+
+def runner_of(head, iteration):
+    return SimpleNamespace(model=SimpleNamespace(head=head), iter=iteration,
+                           message_hub=MessageHub.get_instance(f'host syncs {id(head)}'))
+
+
+def test_the_head_and_its_hook_never_wait(training):
+    head, features, samples = training
+    before = {branch: bank.prototypes.clone() for branch, bank in head.clustered.items()}
+    hook = PrototypeHook(interval=50)
+
+    for iteration in range(3):
+        runner = runner_of(head, iteration)
+        with Watch():
+            sum(head.loss(features, samples).values()).backward()
+            hook.after_train_iter(runner, iteration)
+
+    assert not head.observed and features[0].grad.norm() > 0
+    for branch, bank in head.clustered.items():
+        assert not bank.prototypes.equal(before[branch])
+    with pytest.raises(HostWaits), Watch():  # only the line in the log reads numbers back
+        hook.after_train_iter(runner_of(head, 49), 49)
+
+
+def test_the_log_says_what_transport_decided_and_how_far_prototypes_lag(training):
+    head, features, samples = training
+    head.loss(features, samples)
+    runner = runner_of(head, 49)
+
+    PrototypeHook(interval=50).after_train_iter(runner, 49)
+
+    logged = {name: log.current() for name, log in runner.message_hub.log_scalars.items()}
+    assert logged['train/attr_transport'] == logged['train/obj_transport'] == 1
+    for branch in ('attr', 'obj'):
+        assert 0 < logged[f'train/{branch}_lag'] < 1
 
 
 @pytest.mark.parametrize('name, launched, calls', [

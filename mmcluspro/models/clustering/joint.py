@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .assigners import CosineAssigner, LocalAwareOT
 from .kmeans import JITTER
-from .local_aware import Solved
+from .local_aware import Solved, one_branch
 from .problems import Branches
 from .queue import push_together
 from .segments import finite_rows, own_columns, unit
@@ -88,6 +88,28 @@ def keep_potentials(bank: 'PrototypeBank', result: Solved, branch: int) -> None:
     # A solve that failed must not spoil the next one.
     values = values.nan_to_num(0.0, 0.0, 0.0).to(bank.potentials.dtype)
     bank.potentials.index_copy_(0, columns.flatten(), values.flatten())
+
+
+@torch.no_grad()
+def fill_queue(bank: 'PrototypeBank', features: Tensor, labels: Tensor) -> None:
+    """Stores the last features of each primitive, and potentials to start from.
+
+    Args:
+        bank (PrototypeBank): A bank with prototypes; without a queue nothing happens.
+        features (Tensor): Unit norm and finite, shape (N, D).
+        labels (Tensor): Primitive of each, shape (N,).
+    """
+    if bank.queue is None:
+        return
+    bank.queue.clear()
+    # In pieces: a push compares all with all.
+    for part in torch.arange(len(labels), device=labels.device).split(1024):
+        bank.queue.push(features[part], labels[part])
+    if bank.warm:
+        for classes in torch.arange(bank.num_classes, device=labels.device).split(64):
+            keep_potentials(bank, bank.assigner.assign(one_branch(
+                features.new_zeros(len(classes), bank.dim), classes, bank.prototypes,
+                bank.offsets, bank.width, *bank.queue.context())), 0)
 
 
 def _assign_alone(bank: 'PrototypeBank', features: Tensor, labels: Tensor) -> Tensor:

@@ -9,9 +9,8 @@ from mmcluspro.registry import MODELS
 from .assigners import LocalAwareOT
 from .bank_checks import check_options, check_state
 from .health import bank_health
-from .joint import assign_together, keep_potentials, update_together
+from .joint import assign_together, fill_queue, update_together
 from .kmeans import initial_prototypes
-from .local_aware import one_branch
 from .num_prototypes import choose_sizes
 from .queue import FeatureQueue
 from .segments import check_labels, make_offsets, unit
@@ -174,20 +173,7 @@ class PrototypeBank(nn.Module):
         self._look()
         self._set('hits', torch.zeros_like(self.usage))
         self._set('potentials', torch.zeros_like(self.usage))
-        if self.queue is not None:
-            self._fill_queue(self.queue, features, labels)
-
-    def _fill_queue(self, queue: FeatureQueue, features: Tensor, labels: Tensor) -> None:
-        """Stores the last features of each primitive, and potentials to start from."""
-        queue.clear()
-        # In pieces: a push compares all with all.
-        for part in torch.arange(len(labels), device=labels.device).split(1024):
-            queue.push(features[part], labels[part])
-        if self.warm:
-            for classes in torch.arange(self.num_classes, device=labels.device).split(64):
-                keep_potentials(self, self.assigner.assign(one_branch(
-                    features.new_zeros(len(classes), self.dim), classes, self.prototypes,
-                    self.offsets, self.width, *queue.context())), 0)
+        fill_queue(self, features, labels)
 
     def _set(self, name: str, value: Tensor) -> None:
         """Keeps the buffer where its shape allows: others may hold a reference to it."""
