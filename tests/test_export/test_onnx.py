@@ -121,6 +121,7 @@ def test_the_consumer_is_short_and_prints_the_inferencers_best(
     assert len(CONSUMER.read_text().splitlines()) <= 41
     assert 'torch' not in CONSUMER.read_text().split('"""')[2]
     checkpoint, path, _ = exported()
+    capsys.readouterr()  # what the export printed
     monkeypatch.setattr(
         sys, 'argv', ['onnx_predict.py', str(path), str(path.with_suffix('.npz')), *pictures])
     runpy.run_path(str(CONSUMER), run_name='__main__')
