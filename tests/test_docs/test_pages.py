@@ -1,6 +1,7 @@
 """The site builds without a warning, and what its pages name exists."""
 import ast
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -134,3 +135,16 @@ def test_the_messages_that_the_faq_quotes_are_ours_word_by_word():
     for message in ours:
         pattern = '.*'.join(re.escape(part) for part in message.split('…'))
         assert any(re.search(pattern, text, flags=re.DOTALL) for text in said), message
+
+
+def test_the_table_of_score_spaces_is_that_of_its_records():
+    text = (ROOT / 'docs' / 'evaluation.md').read_text()
+    records = [json.loads(line) for line in
+               (ROOT / 'docs' / 'results' / 'fusion.jsonl').read_text().splitlines()]
+    shown = re.findall(r'\| `(\w+)` \| ([\d.]+) / ([\d.]+) \| ([\d.]+) / ([\d.]+) \|', text)
+    names = ('czsl/auc', 'czsl/hm', 'czsl/auc_score', 'czsl/hm_score')
+    assert shown == [(record['fusion'], *(f'{record["metrics"][name]:.2f}' for name in names))
+                     for record in records]
+    for record in records:
+        if record['fusion'] == 'logits':
+            assert record['metrics']['czsl/auc'] == record['metrics']['czsl/auc_score']
