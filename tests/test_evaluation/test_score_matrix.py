@@ -134,6 +134,26 @@ def test_equals_brute_force_on_any_small_case(data):
                  brute_force(scores, targets, seen, pairs, k))
 
 
+@settings(max_examples=60, deadline=None)
+@given(num=st.integers(1, 12), num_pairs=st.integers(1, 8), seed=st.integers(0, 999),
+       k=st.integers(1, 3))
+def test_neither_order_nor_a_constant_of_an_image_matters(num, num_pairs, seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(-9, 9, (num, num_pairs), generator=generator).double()
+    scores += torch.linspace(0, 0.5, num_pairs)  # no ties
+    targets = torch.randint(num_pairs, (num, ), generator=generator)
+    seen = torch.rand(num_pairs, generator=generator) < 0.5
+    pairs = torch.randint(3, (num_pairs, 2), generator=generator)
+    want = calculate(scores, targets, seen, pairs, topk=k)
+    images, columns = (torch.randperm(n, generator=generator) for n in (num, num_pairs))
+
+    moved = calculate(scores[images][:, columns], columns.argsort()[targets[images]],
+                      seen[columns], pairs[columns], topk=k)
+    shifted = calculate(scores + 4.0 * torch.arange(num)[:, None], targets, seen, pairs, topk=k)
+
+    assert moved == pytest.approx(want, abs=1e-9) and shifted == pytest.approx(want, abs=1e-9)
+
+
 @pytest.mark.parametrize('all_seen', [True, False])
 @pytest.mark.parametrize('all_pairs', [True, False])
 def test_a_side_without_samples_counts_as_zero(all_seen, all_pairs):

@@ -168,6 +168,17 @@ def test_order_of_samples_does_not_matter_and_x_and_y_may_swap(n, seed):
         torch.testing.assert_close(hsic(y, x, *form), hsic(x, y, *form))
 
 
+@settings(max_examples=20, deadline=None)
+@given(n=st.integers(4, 7), dims=st.tuples(*[st.integers(1, 3)] * 2), seed=st.integers(0, 99),
+       sigma=st.none() | st.floats(0.5, 3))
+def test_any_small_case_equals_the_double_sum(n, dims, seed, sigma):
+    x, y = (draw(n, dim, seed=seed + i) for i, dim in enumerate(dims))
+    for estimator in ('biased', 'unbiased'):
+        want = double_sum_hsic(double_sum_kernel(x, sigma), double_sum_kernel(y, sigma), estimator)
+        got = hsic(x, y, estimator, False, sigma, sigma)
+        assert got.item() == pytest.approx(want, abs=1e-9)
+
+
 def make_batch(num=12):
     features = [normalize(draw(num, 8, seed=i), dim=1).float().requires_grad_() for i in (0, 1)]
     tables = [normalize(draw(5, 8, seed=2), dim=1).float(),

@@ -1,6 +1,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mmcluspro.models.losses import PCLLoss
 from mmcluspro.registry import MODELS
@@ -30,6 +32,24 @@ def test_equals_equation_10_over_both_branches(num, temperature):
     terms = [equation_10(f, r, table, temperature) for f, r in zip(features[0], rows[0])]
     terms += [equation_10(f, 10 + r, table, temperature) for f, r in zip(features[1], rows[1])]
     torch.testing.assert_close(got, 0.2 * torch.stack(terms).mean())
+
+
+@settings(max_examples=30, deadline=None)
+@given(num=st.integers(1, 6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+       seed=st.integers(0, 99))
+def test_any_number_of_branches_in_any_order(num, sizes, seed):
+    features, rows, tables = make_case(num, tables=sizes, seed=seed)
+    rows = [row - (torch.arange(num) % 3 == 1) * 99 for row in rows]  # negative: left out
+    first = [sum(sizes[:i]) for i in range(len(sizes))]
+    terms = [equation_10(f, start + r, torch.cat(tables), 0.5)
+             for branch, row, start in zip(features, rows, first) for f, r in zip(branch, row)
+             if r >= 0]
+    loss = PCLLoss(temperature=0.5, loss_weight=1.0)
+
+    got = loss(features, rows, tables)
+
+    torch.testing.assert_close(got, torch.stack(terms).mean())
+    torch.testing.assert_close(loss(features[::-1], rows[::-1], tables[::-1]), got)
 
 
 def test_equals_cross_entropy():

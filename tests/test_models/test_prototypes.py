@@ -1,5 +1,7 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from mmcluspro.models.clustering import PrototypeBank, held_out_rule, share_rule
@@ -108,6 +110,26 @@ def test_an_uninitialised_bank_says_what_to_do():
                  lambda: bank.update(features, labels, labels)):
         with pytest.raises(RuntimeError, match='initialise.* first'):
             call()
+
+
+@settings(max_examples=25, deadline=None)
+@given(num=st.integers(1, 24), padding=st.integers(0, 5), num_classes=st.integers(1, 4),
+       normalize_mean=st.booleans(), seed=st.integers(0, 999))
+def test_neither_order_nor_features_that_are_left_out_change_an_update(
+        num, padding, num_classes, normalize_mean, seed):
+    first, second = (make_bank(num_classes, num_prototypes=3, momentum=0.7, correct_only=False,
+                               normalize_mean=normalize_mean) for _ in range(2))
+    features, labels = make_data(num, num_classes, seed)
+    rows = first.assign(features, labels)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(num + padding, generator=generator)
+    more = draw(padding, DIM, seed=seed + 1), torch.zeros(padding, dtype=torch.long)
+
+    first.update(features, labels, rows)
+    second.update(torch.cat([features, more[0]])[order], torch.cat([labels, more[1]])[order],
+                  torch.cat([rows, more[1] - 1])[order])
+
+    torch.testing.assert_close(second.prototypes, first.prototypes)
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.9, 1.0])

@@ -95,3 +95,24 @@ def test_any_finite_cost_gives_a_finite_plan_with_exact_rows(num, columns, scale
     torch.testing.assert_close(got.plan.sum(dim=2), torch.full((2, num), 1 / num, dtype=dtype))
     error = (got.plan.sum(dim=1) - 1 / columns).abs().amax(dim=1)
     torch.testing.assert_close(got.marginal_error, error, atol=1e-5, rtol=0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(num=st.integers(1, 12), columns=st.integers(1, 6), more=st.tuples(*[st.integers(0, 4)] * 2),
+       seed=st.integers(0, 999))
+def test_columns_are_balanced_whatever_the_order_and_the_padding(num, columns, more, seed):
+    costs = make_costs(1, num, columns, 1, seed)
+    plan = entropic_plan(costs, full(1, num), full(1, columns), 0.05).plan
+    generator = torch.Generator().manual_seed(seed)
+    rows, cols = (torch.randperm(n, generator=generator) for n in (num, columns))
+    padded = torch.full((1, num + more[0], columns + more[1]), 7.0, dtype=costs.dtype)
+    padded[:, :num, :columns] = costs[:, rows][:, :, cols]
+    row_mask, col_mask = (torch.arange(n + extra)[None] < n
+                          for n, extra in zip((num, columns), more))
+
+    got = entropic_plan(padded, row_mask, col_mask, 0.05)
+
+    torch.testing.assert_close(plan.sum(dim=1), torch.full_like(plan[:, 0], 1 / columns))
+    torch.testing.assert_close(got.plan[:, :num, :columns], plan[:, rows][:, :, cols],
+                               atol=1e-7, rtol=1e-5)
+    assert not got.plan[:, num:].any() and not got.plan[:, :, columns:].any()
