@@ -47,7 +47,8 @@ METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
-    locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.curve_hook'])
+    locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.curve_hook',
+               'mmcluspro.visualization.prediction_hook'])
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
 

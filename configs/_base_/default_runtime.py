@@ -24,6 +24,8 @@ default_hooks = dict(
     calibration=dict(type='mmcluspro.CalibrationHook'),
     test_metrics=dict(type='mmcluspro.TestMetricsHook'),
     curve=dict(type='mmcluspro.CurveHook'),
+    # The test also says what `mmcluspro predict` will get right, and which classes are worst.
+    prediction=dict(type='mmcluspro.PredictionHook'),
     epoch_seed=dict(type='mmcluspro.EpochSeedHook'),
     # Does nothing for heads without prototypes.
     prototypes=dict(type='mmcluspro.PrototypeHook'),

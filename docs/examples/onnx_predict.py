@@ -1,6 +1,6 @@
 """Tags pictures without torch: python onnx_predict.py MODEL.onnx TABLE.npz PICTURE…"""
+import argparse
 import json
-import sys
 
 import numpy as np
 import onnxruntime
@@ -30,12 +30,23 @@ def probabilities(scores, table, info):  # temperature and seen bias were chosen
     return softmax(np.where(table['feasible'], z, -np.inf))
 
 if __name__ == '__main__':
-    session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])
-    table = np.load(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('model')
+    parser.add_argument('table')
+    parser.add_argument('pictures', nargs='+')
+    parser.add_argument('--prefer', choices=['seen', 'unseen'], help='pairs that matter more')
+    parser.add_argument('--seen-bias', type=float, help='subtracted from log scores of seen pairs')
+    args = parser.parse_args()
+    session = onnxruntime.InferenceSession(args.model, providers=['CPUExecutionProvider'])
+    table = np.load(args.table)
     info = json.loads(str(table['info']))
     assert session.get_modelmeta().custom_metadata_map['weights'] == info['weights'], 'not a pair'
-    images = np.stack([read_image(path, **info['preprocessing']) for path in sys.argv[3:]])
+    if args.prefer:
+        info['seen_bias'] = info['calibration'][info['world']][f'prefer_{args.prefer}']
+    elif args.seen_bias is not None:
+        info['seen_bias'] = args.seen_bias
+    images = np.stack([read_image(path, **info['preprocessing']) for path in args.pictures])
     scores = pair_scores(session.run(None, {'image': images}), table, info)
-    for path, row in zip(sys.argv[3:], probabilities(scores, table, info)):
+    for path, row in zip(args.pictures, probabilities(scores, table, info)):
         a, o = table['pairs'][row.argmax()]
         print(path, table['attributes'][a], table['objects'][o], f'{row.max():.3f}')

@@ -15,7 +15,13 @@ from mmengine.config import Config
 from torch import Tensor
 from tqdm import tqdm
 
-from mmcluspro.evaluation import WORLDS, Calibration, chosen_for, world_candidates
+from mmcluspro.evaluation import (
+    WORLDS,
+    Calibration,
+    asked_calibration,
+    chosen_for,
+    world_candidates,
+)
 from mmcluspro.models import Candidates, Features, Scores
 from mmcluspro.models.candidates import Pair, cross
 from mmcluspro.models.peft import merge
@@ -70,7 +76,8 @@ class CZSLInferencer:
     def stream(self, images: Any, pairs: Pairs | None = None, top_k: int = 5,
                threshold: float | None = None, world: str = 'closed', batch_size: int = 32, *,
                attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
-               workers: int = 2, progress: bool | None = None) -> Iterator[Prediction]:
+               workers: int = 2, progress: bool | None = None, prefer: str = 'balanced',
+               seen_bias: float | None = None) -> Iterator[Prediction]:
         """Answers one by one, while the next images are read.
 
         Args:
@@ -90,6 +97,10 @@ class CZSLInferencer:
             workers (int): Threads that read images. Defaults to 2; 0 reads between the batches.
             progress (bool, optional): A bar with the time left, on stderr. Defaults to None: for
                 more than one batch.
+            prefer (str): Which pairs matter more, 'seen' or 'unseen'. Defaults to 'balanced':
+                the bias with the best harmonic mean on validation.
+            seen_bias (float, optional): Instead of ``prefer``, what is subtracted from the log
+                scores of seen pairs. Defaults to None.
 
         Yields:
             Prediction: In the order of the images. One that cannot be read has ``error`` set.
@@ -102,7 +113,7 @@ class CZSLInferencer:
             raise ValueError(f'threshold is a probability between 0 and 1, got {threshold!r}.')
         items = list_images(images)
         candidates = self.candidates(pairs, world, attributes, objects)
-        calibration = self.calibration(world)
+        calibration = self.calibration(world, prefer, seen_bias)
         bar = tqdm(total=len(items), unit='image', file=sys.stderr, leave=False,
                    mininterval=0.2 if sys.stderr.isatty() else 10,
                    disable=not (len(items) > batch_size if progress is None else progress))
@@ -141,9 +152,10 @@ class CZSLInferencer:
             text.restore()
         return Candidates.from_names(text, space, pairs).to(self.device)
 
-    def calibration(self, world: str = 'closed') -> Calibration:
-        """What validation chose, or none with a warning."""
-        found = chosen_for(self.model.meta, world).calibration
+    def calibration(self, world: str = 'closed', prefer: str = 'balanced',
+                    seen_bias: float | None = None) -> Calibration:
+        """What validation chose, or none with a warning; arguments as in :meth:`stream`."""
+        found = asked_calibration(self.model.meta, world, prefer, seen_bias)
         if found is None:
             warnings.warn(
                 f'{self.checkpoint} holds no calibration for the {world} world: the probabilities '

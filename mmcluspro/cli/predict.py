@@ -14,7 +14,7 @@ from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
 from mmcluspro.utils.digest import content_digest, file_digest
-from mmcluspro.utils.model_flags import add_model_flags, model_options
+from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
 
 from .result_file import ResultFile, check_suffix
 
@@ -50,6 +50,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--top-k', type=int, default=3, help='pairs an image (default: 3)')
     parser.add_argument('--threshold', type=float,
                         help='abstain when the best probability is lower (default: never)')
+    add_bias_flags(parser)
     parser.add_argument('--batch-size', type=int, default=32)
     parser.add_argument('--workers', type=int, default=2, help='threads that read images')
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
@@ -71,13 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     inferencer = CZSLInferencer(args.checkpoint, args.device, **model_options(args))
     options = dict(pairs=pairs, top_k=args.top_k, threshold=args.threshold, world=args.world,
                    batch_size=args.batch_size, attributes=args.attributes, objects=args.objects,
-                   workers=args.workers)
+                   workers=args.workers, prefer=args.prefer, seen_bias=args.seen_bias)
     if not args.out:
         for answer in inferencer.stream(names, **options):
             print(_sentence(answer))
         return 0
+    chosen = inferencer.calibration(args.world, args.prefer, args.seen_bias)
     facts = dict(weights=_digest(args.checkpoint), world=args.world, top_k=args.top_k,
-                 threshold=args.threshold, pairs=_choice(pairs, args.attributes, args.objects))
+                 threshold=args.threshold, seen_bias=chosen.seen_bias,
+                 pairs=_choice(pairs, args.attributes, args.objects))
     result = ResultFile(args.out, facts, args.top_k)
     try:
         return _write(inferencer, names, options, result)

@@ -1,6 +1,14 @@
 """Compositional zero-shot metrics: pure functions and the registered metric."""
+from .answers import Answers, ClassRow, by_class, reduce_answers
 from .calibration import Calibration, expected_calibration_error, probabilities
-from .chosen import Chosen, chosen_for, chosen_meta, read_chosen
+from .chosen import (
+    PREFERENCES,
+    Chosen,
+    asked_calibration,
+    chosen_for,
+    chosen_meta,
+    read_chosen,
+)
 from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
 from .feasibility import (
     PairGroups,
@@ -9,17 +17,18 @@ from .feasibility import (
     head_feasibility,
     threshold_candidates,
 )
-from .metrics import CZSLMetric
+from .metrics import CZSLMetric, PredictionMetric
 from .reduction import Margins, reduce_scores
 from .score_matrix import calculate
 from .score_space import log_scores
 from .worlds import WORLDS, phase_worlds, world_candidates
 
 __all__ = [
-    'CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Margins', 'PairGroups', 'WORLDS',
+    'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Margins',
+    'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'asked_calibration', 'by_class',
     'calculate', 'chosen_for', 'chosen_meta', 'czsl_curve', 'exact_metrics',
     'expected_calibration_error', 'feasibility_scores', 'feasible_pairs', 'head_feasibility',
-    'log_scores', 'phase_worlds',
-    'probabilities', 'read_chosen', 'reduce_scores', 'standard_curve', 'standard_metrics',
-    'threshold_candidates', 'world_candidates'
+    'log_scores', 'phase_worlds', 'probabilities', 'read_chosen', 'reduce_answers',
+    'reduce_scores', 'standard_curve', 'standard_metrics', 'threshold_candidates',
+    'world_candidates'
 ]

@@ -144,7 +144,7 @@ def fit_calibration(sums: LogSums, is_seen: np.ndarray, threshold: int = 0,
         threshold (int): Which threshold. Defaults to 0.
         inverse (Sequence[float]): The grid of 1 / T, rising.
     """
-    bias = _best_bias(sums, is_seen, threshold)
+    bias = best_bias(sums, is_seen, threshold)
     possible = sums.status[:, threshold] >= 0
     if not possible.any():
         return Calibration(1.0, bias)
@@ -158,14 +158,23 @@ def fit_calibration(sums: LogSums, is_seen: np.ndarray, threshold: int = 0,
     return Calibration(float(1 / (lowest[0] if inside else grid[nll.argmin()])), bias)
 
 
-def _best_bias(sums: LogSums, is_seen: np.ndarray, threshold: int) -> float:
-    """The middle of the biases with the best harmonic mean, 0 when no bias has one."""
+def best_bias(sums: LogSums, is_seen: np.ndarray, threshold: int = 0,
+              weight: float = 0.5) -> float:
+    """The middle of the biases with the best harmonic mean, 0 when no bias has one.
+
+    Args:
+        sums (LogSums): Of N samples of validation.
+        is_seen (np.ndarray): Whether the true pair is seen, shape (N,).
+        threshold (int): Which threshold. Defaults to 0.
+        weight (float): Of the seen accuracy in the harmonic mean, in (0, 1). Defaults to 0.5.
+    """
     rival = np.where(is_seen, sums.top_unseen[:, threshold], sums.top_seen)
     margin = np.where(sums.status[:, threshold] == 1, rival - sums.true, np.inf)
     curve = czsl_curve(margin, is_seen)
-    best = int(curve.hm.argmax())
+    mean = curve.hm if weight == 0.5 else curve.weighted(weight)
+    best = int(mean.argmax())
     ends = curve.bias[best:best + 2]
-    if curve.hm[best] == 0 or not np.isfinite(ends).any():
+    if mean[best] == 0 or not np.isfinite(ends).any():
         return 0.0
     return float(ends[np.isfinite(ends)].mean())
 

@@ -23,6 +23,15 @@ class Curve(NamedTuple):
         total = self.seen + self.unseen
         return 2 * self.seen * self.unseen / np.where(total > 0, total, 1)
 
+    def weighted(self, weight: float) -> np.ndarray:
+        """Harmonic mean with this weight of the seen accuracy, 0 where one of them is 0.
+
+        Args:
+            weight (float): In (0, 1); 0.5 gives :attr:`hm`.
+        """
+        total = weight * self.unseen + (1 - weight) * self.seen
+        return self.seen * self.unseen / np.where(total > 0, total, 1)
+
     @property
     def auc(self) -> float:
         """Area under seen over unseen accuracy (trapezoid), in percent."""

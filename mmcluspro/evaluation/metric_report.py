@@ -9,6 +9,7 @@ from .calibration import (
     INVERSE_TEMPERATURES,
     Calibration,
     LogSums,
+    best_bias,
     confidences,
     expected_calibration_error,
     fit_calibration,
@@ -50,6 +51,11 @@ def best_threshold(margins: Margins) -> int:
     ]))
 
 
+# Weight of the seen accuracy in the harmonic mean by which validation chooses the seen bias of
+# ``--prefer seen`` and ``--prefer unseen``: one side counts four times as much as the other.
+PREFERRED = {'seen': 0.8, 'unseen': 0.2}
+
+
 def calibration_grid(calibration: Calibration | None) -> tuple[float, ...]:
     """The inverse temperatures to keep: none but 1 and the one that is known."""
     if calibration is None:
@@ -72,7 +78,11 @@ def summarise_calibration(sums: LogSums, is_seen: np.ndarray, calibration: Calib
     before, after = (
         expected_calibration_error(*confidences(sums, is_seen, which, threshold, grid))
         for which in (Calibration(), chosen))
-    return dict(ece=before, ece_calibrated=after, **chosen._asdict())
+    numbers = dict(ece=before, ece_calibrated=after, **chosen._asdict())
+    if calibration is None:
+        numbers |= {f'prefer_{side}': best_bias(sums, is_seen, threshold, weight)
+                    for side, weight in PREFERRED.items()}
+    return numbers
 
 
 def format_table(numbers: dict[str, float], topk: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mmcluspro.apis import load_model
 from mmcluspro.apis.pair_file import read_pairs
-from mmcluspro.utils.model_flags import add_model_flags, model_options
+from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
 
 from .check import SCORE_TOLERANCE, TOLERANCE, Difference, largest_difference
 from .files import writable
@@ -29,7 +29,8 @@ docs/examples/onnx_predict.py reads the files without torch."""
 
 def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | None = None,
                  pairs: Sequence[tuple[str, str]] | None = None, world: str = 'closed',
-                 table_only: bool = False, variants: Sequence[str] = (),
+                 table_only: bool = False, variants: Sequence[str] = (), prefer: str = 'balanced',
+                 seen_bias: float | None = None,
                  **options: Any) -> list[Path]:
     """Exports a checkpoint, checks the files, and says the largest difference.
 
@@ -42,6 +43,8 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
         table_only (bool): Write the table for other pairs, not the graph. Defaults to False.
         variants (Sequence[str]): Smaller files to write besides: 'fp16', 'int8'. They take the
             name of ``out`` with ``_fp16`` and ``_int8``, and read the same table.
+        prefer (str): See ``make_table``. Defaults to 'balanced'.
+        seen_bias (float, optional): See ``make_table``. Defaults to None.
         **options: ``config``, ``imports`` and ``weights`` of ``load_model``.
 
     Returns:
@@ -60,7 +63,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter('always', UserWarning)
         candidates = stack.enter_context(asked_candidates(model, pairs, world))
-        content = make_table(model, candidates, world)
+        content = make_table(model, candidates, world, prefer, seen_bias)
         info = json.loads(str(content['info']))
         for note in [*(str(warning.message) for warning in caught), *info['notes']]:
             print(f'note: {note}')
@@ -118,10 +121,11 @@ def main(argv: Sequence[str] | None = None) -> None:
                         help='other pairs for a graph that is there already')
     parser.add_argument('--half', action='store_true', help='also write half precision')
     parser.add_argument('--int8', action='store_true', help='also write weights of eight bits')
+    add_bias_flags(parser)
     add_model_flags(parser)
     args = parser.parse_args(argv)
     variants = [name for name, wanted in (('fp16', args.half), ('int8', args.int8)) if wanted]
     export_model(
         args.checkpoint, args.out or f'{Path(args.checkpoint).stem}.onnx', args.table,
         read_pairs(args.pairs) if args.pairs else None, args.world, args.table_only, variants,
-        **model_options(args))
+        args.prefer, args.seen_bias, **model_options(args))

@@ -12,7 +12,12 @@ import numpy as np
 import torch
 
 from mmcluspro.errors import FileError
-from mmcluspro.evaluation import Calibration, chosen_for, world_candidates
+from mmcluspro.evaluation import (
+    Calibration,
+    asked_calibration,
+    chosen_for,
+    world_candidates,
+)
 from mmcluspro.models import Candidates
 from mmcluspro.models.state import training_only_prefixes
 from mmcluspro.utils.digest import arrays_digest
@@ -48,13 +53,17 @@ def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
         model.head.text.restore()  # the names that a list added
 
 
-def make_table(model: Any, candidates: Candidates, world: str = 'closed') -> dict[str, np.ndarray]:
+def make_table(model: Any, candidates: Candidates, world: str = 'closed',
+               prefer: str = 'balanced', seen_bias: float | None = None
+               ) -> dict[str, np.ndarray]:
     """All that prediction needs besides the image side, as ``CZSLInferencer`` has it.
 
     Args:
         model (Any): From ``load_model``.
         candidates (Candidates): Of :func:`asked_candidates`.
         world (str): Whose calibration is taken. Defaults to 'closed'.
+        prefer (str): As in ``CZSLInferencer``. Defaults to 'balanced'.
+        seen_bias (float, optional): As in ``CZSLInferencer``. Defaults to None.
 
     Returns:
         dict[str, np.ndarray]: ``text_a`` (A, D), ``text_o`` (O, D) and ``text_c`` (P, D), unit
@@ -69,7 +78,7 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed') -> dic
     info = dict(
         **model.head.portable().info, link=model.head.link, format=FORMAT,
         weights=weights_id(model), world=world, preprocessing=preprocessing, notes=notes,
-        **(chosen_for(model.meta, world).calibration or Calibration())._asdict(),
+        **(asked_calibration(model.meta, world, prefer, seen_bias) or Calibration())._asdict(),
         calibration=model.meta.get('calibration') or {})
     return dict(
         **{name: feature.float().numpy() for name, feature in zip(TEXTS, texts)},

@@ -18,6 +18,17 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
                         'backbone=FILE, text=FILE, projection=FILE, words=FILE (word vectors)')
 
 
+def add_bias_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--prefer`` and ``--seen-bias``."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument('--prefer', choices=('seen', 'balanced', 'unseen'), default='balanced',
+                        help='which pairs matter more: those of training, or new ones; each bias '
+                        'was chosen on validation (default: balanced)')
+    either.add_argument('--seen-bias', type=float, metavar='X',
+                        help='subtract X from the log scores of seen pairs instead; 0 favours '
+                        'seen pairs, larger values favour unseen ones')
+
+
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
     """The arguments of ``load_model`` and ``CZSLInferencer`` from the flags."""
     return dict(config=args.config, imports=args.imports, weights=_weights(args.weights))

@@ -1,7 +1,10 @@
 """Each hook has one job: labels, candidates, calibration, and all from the weights evaluated."""
+import csv
+
 import pytest
 import torch
 
+from mmcluspro import CZSLInferencer
 from mmcluspro.engine.hooks import (
     CalibrationHook,
     CandidatesHook,
@@ -91,6 +94,28 @@ def without(runner, kind):
     """The runner of a config whose default_hooks lack a hook."""
     runner._hooks = [hook for hook in runner.hooks if not isinstance(hook, kind)]
     return runner
+
+
+def test_a_test_reports_what_predict_delivers(run, checkpoint, tmp_path):
+    runner = run(tmp_path, load_from=str(checkpoint))
+    numbers = runner.test()
+    data = runner.test_dataloader.dataset
+    labels = [data.get_data_info(i) for i in range(len(data))]
+    answers = CZSLInferencer(checkpoint, 'cpu')([info['img'] for info in labels])
+    right = [(data.space.attributes[info['attr_label']], data.space.objects[info['obj_label']])
+             == (answer.best.attribute, answer.best.object)
+             for info, answer in zip(labels, answers)]
+    seen = [bool(data.space.seen[info['pair_label']]) for info in labels]
+    for name, side in (('seen', True), ('unseen', False)):
+        mine = [hit for hit, flag in zip(right, seen) if flag is side]
+        assert numbers[f'predict/{name}'] == pytest.approx(100 * sum(mine) / len(mine))
+    mean = sum(answer.best.probability for answer in answers) / len(answers)
+    assert numbers['predict/confidence'] == pytest.approx(100 * mean, rel=1e-4)
+    assert {f'predict/unseen_prefer_{side}' for side in ('seen', 'unseen')} < set(numbers)
+    rows = list(csv.DictReader((tmp_path / 'test_pairs.csv').open()))
+    accuracy = [float(row['accuracy']) for row in rows]
+    assert accuracy == sorted(accuracy) and sum(int(row['images']) for row in rows) == len(data)
+    assert (tmp_path / 'test_classes.png').stat().st_size > 1000
 
 
 def test_a_missing_hook_is_named(run, checkpoint, tmp_path):

@@ -1,4 +1,5 @@
 """Metrics in mmengine's registry."""
 from .czsl_metric import CZSLMetric
+from .prediction_metric import PredictionMetric
 
-__all__ = ['CZSLMetric']
+__all__ = ['CZSLMetric', 'PredictionMetric']
