@@ -29,6 +29,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--interval', type=int, default=1, help='picture every n-th image')
     parser.add_argument('--wait-time', type=float, default=2, help='seconds a window stays')
     add_common_flags(parser)
+    parser.set_defaults(log='full' if argv is None else 'short')
     args = parser.parse_args(argv)
     if args.out is None and args.out_item is not None:
         parser.error('--out-item says what goes into a file: give the file with --out.')

@@ -43,6 +43,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--no-persistent-workers', action='store_true',
                         help='start the dataloader workers anew in each epoch')
     add_common_flags(parser)
+    parser.set_defaults(log='full' if argv is None else 'short')
     return parser.parse_args(argv)
 
 

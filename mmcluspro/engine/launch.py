@@ -1,5 +1,6 @@
 """What ``tools/train.py`` and ``tools/test.py`` share: flags, config, runner, process group."""
 import argparse
+import logging
 import os
 from copy import deepcopy
 from datetime import timedelta
@@ -24,6 +25,9 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and pictures '
                         '(default: work_dirs/<name of the config>)')
     parser.add_argument('--amp', action='store_true', help='mixed precision (GPU only)')
+    parser.add_argument('--log', choices=('short', 'full'), help='what the console shows; the log '
+                        'file has everything (default: short for the command mmcluspro, full for '
+                        'the scripts in tools/)')
     parser.add_argument('--no-pin-memory', action='store_true',
                         help='do not pin host memory in the dataloaders')
     parser.add_argument(
@@ -66,6 +70,8 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         if args.no_pin_memory:
             loader.pin_memory = False
         cfg[field] = loader
+    if args.log == 'short' and 'console' not in cfg.get('default_hooks', {}):
+        cfg.setdefault('default_hooks', {})['console'] = dict(type='mmcluspro.ConsoleHook')
     apply_options(cfg, args.cfg_options)
     return cfg
 
@@ -110,6 +116,7 @@ def read_config(name: str | Path) -> Config:
     os.environ.setdefault('MMCLUSPRO_CONFIGS', str(configs_folder()))
     path = find_config(str(name))
     try:
+        logging.disable(logging.INFO)  # mmengine tells which variable it replaced
         cfg = Config.fromfile(path)
     except SyntaxError as error:
         # mmengine reads a copy; the name in the error is not that of the user's file.
@@ -118,6 +125,8 @@ def read_config(name: str | Path) -> Config:
                           f'{error.msg} in line {error.lineno}: {line}') from error
     except Exception as error:  # the file is code of the user: anything may be raised
         raise ConfigError(f'The config {path} cannot be read: {reason(error)}') from error
+    finally:
+        logging.disable(logging.NOTSET)
     place_data(cfg)
     return cfg
 

@@ -3,6 +3,7 @@ from copy import deepcopy
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
+from mmengine.logging import MMLogger
 from mmengine.runner import BaseLoop, Runner
 
 from mmcluspro.registry import RUNNERS
@@ -29,6 +30,15 @@ class SafeRunner(Runner):
         cfg = deepcopy(cfg)
         place_data(cfg)
         return super().from_cfg(cfg)
+
+    def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
+        """Builds the log; with a ``ConsoleHook`` the console gets its lines and warnings only."""
+        logger = super().build_logger(*args, **kwargs)
+        hook = (self.cfg.get('default_hooks') or {}).get('console')
+        if hook and hook.get('type') == 'mmcluspro.ConsoleHook':
+            from .hooks import short_console  # hooks import this package
+            short_console(logger)
+        return logger
 
     def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
         """Registers ``default_hooks``; None switches off any of them, not only mmengine's own."""

@@ -47,7 +47,8 @@ def test_sigterm_saves_and_ends_with_75_and_a_second_run_is_refused(tmp_path):
         BASE + 'train_dataloader = dict(batch_size=8)\nfinal_test = False\n'
         'default_hooks = dict(logger=dict(interval=1))\n')
     start = 'import sys; from mmcluspro.cli import main; sys.exit(main())'
-    command = [sys.executable, '-c', start, 'train', 'config.py', '--no-validate']
+    command = [sys.executable, '-c', start, 'train', 'config.py', '--no-validate',
+               '--log', 'full']
     options = dict(cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                    env={**os.environ, 'OMP_NUM_THREADS': '1'})
     first = subprocess.Popen(command, **options)

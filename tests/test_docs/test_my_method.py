@@ -49,6 +49,7 @@ def test_a_run_by_config_only(installed, tmp_path):
     done = subprocess.run(
         [sys.executable, '-c', 'from mmcluspro.cli import main; raise SystemExit(main())', 'train',
          str(EXAMPLE / 'configs' / 'my_method_shapes.py'), '--no-test', '--no-validate',
+         '--log', 'full',
          '--cfg-options', 'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=192',
          'default_hooks.logger.interval=1', 'default_hooks.checkpoint.save_best=None'],
         cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -2,6 +2,7 @@
 from .calibration_hook import CalibrationHook, needs_calibration
 from .candidates_hook import CandidatesHook
 from .checkpoint_hook import SafeCheckpointHook
+from .console_hook import ConsoleHook, short_console
 from .description_hook import DescriptionHook
 from .epoch_seed_hook import EpochSeedHook
 from .finite_hook import FiniteHook
@@ -12,6 +13,6 @@ from .resume_hook import ResumeHook
 from .stop_hook import StopHook
 
 __all__ = [
-    'CalibrationHook', 'CandidatesHook', 'DescriptionHook', 'EpochSeedHook', 'FiniteHook',
-    'LabelsHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook', 'StopHook',
-    'TestMetricsHook', 'needs_calibration']
+    'CalibrationHook', 'CandidatesHook', 'ConsoleHook', 'DescriptionHook', 'EpochSeedHook',
+    'FiniteHook', 'LabelsHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook', 'StopHook',
+    'TestMetricsHook', 'needs_calibration', 'short_console']

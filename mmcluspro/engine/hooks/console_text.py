@@ -1,0 +1,86 @@
+"""What the short console says, as text."""
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmcluspro.utils.spreadsheet import unguard
+
+COLUMNS = (('seen', 'czsl/seen'), ('unseen', 'czsl/unseen'), ('hm', 'czsl/hm'),
+           ('auc', 'czsl/auc'), ('open hm', 'czsl_open/hm'), ('open auc', 'czsl_open/auc'))
+ROWS = (('best of all biases', 'czsl', ''), ('the same, open world', 'czsl_open', ''),
+        ('as predict will answer', 'predict', ''),
+        ('  with --prefer seen', 'predict', '_prefer_seen'),
+        ('  with --prefer unseen', 'predict', '_prefer_unseen'))
+
+
+def data_line(phase: str, dataset: Any) -> str:
+    """How much data a phase has."""
+    space = dataset.space
+    seen = int(space.seen.sum())
+    return (f'{phase:<11}{len(dataset)} images, {seen} seen and {len(space) - seen} unseen pairs '
+            f'of {len(space.attributes)} attributes and {len(space.objects)} objects')
+
+
+def epoch_header() -> str:
+    """Names of the columns of :func:`epoch_row`; validation, in percent."""
+    return '\n' + f'{"epoch":>5}{"loss":>9}' + ''.join(f'{name:>10}' for name, _ in COLUMNS)
+
+
+def epoch_row(epoch: int, loss: float, metrics: Mapping[str, float]) -> str:
+    """One line per epoch, with the numbers of its validation."""
+    cells = [f'{metrics[key]:>10.1f}' if key in metrics else ' ' * 10 for _, key in COLUMNS]
+    return f'{epoch:>5}{loss:>9.3f}{"".join(cells)}'.rstrip()
+
+
+def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
+    """The numbers of a test, the worst pairs, and the files."""
+    lines = ['', f'test of {images} images, in percent', ' ' * 26 + ''.join(
+        f'{name:>8}' for name in ('seen', 'unseen', 'hm', 'auc'))]
+    for title, prefix, suffix in ROWS:
+        keys = [f'{prefix}/{name}{suffix}' for name in ('seen', 'unseen', 'hm', 'auc')]
+        if keys[0] in metrics:
+            cells = [f'{metrics[key]:>8.1f}' for key in keys if key in metrics]
+            lines.append(f'{title:<26}{"".join(cells)}')
+    for threshold in (0.5, 0.9):
+        coverage = metrics.get(f'predict/coverage_at_{threshold}')
+        accuracy = metrics.get(f'predict/accuracy_at_{threshold}')
+        if coverage is not None:
+            lines.append(f'  with --threshold {threshold}    answers {coverage:.0f} % of the images'
+                         + (f', {accuracy:.0f} % of them right' if accuracy is not None else ''))
+    worst = _worst(folder / 'test_pairs.csv')
+    if worst and 'predict/seen' in metrics:
+        lines.append(f'worst pairs: {worst}')
+    files = [name for name in ('test_metrics.json', 'test_curve.png', 'test_classes.png',
+                               'test_pairs.csv') if (folder / name).exists()]
+    if files:
+        lines.append(f'\nnumbers, pictures and tables in {short_path(folder)}: {", ".join(files)}')
+    return '\n'.join(lines)
+
+
+def next_commands(checkpoint: str) -> str:
+    """What to type next."""
+    name = short_path(checkpoint)
+    return '\n'.join([
+        f'checkpoint {name}', '', 'next:',
+        f'  mmcluspro predict {name} photos/ --out result.csv',
+        f'  mmcluspro demo {name}',
+        f'  mmcluspro export {name} --out model.onnx'])
+
+
+def _worst(path: Path, most: int = 4) -> str:
+    if not path.is_file():
+        return ''
+    with path.open(newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))[:most]
+    return ', '.join(f'{unguard(row["name"])} {float(row["accuracy"]):.0f} % of {row["images"]}'
+                     for row in rows)
+
+
+def short_path(path: str | Path) -> str:
+    """Relative to the current folder where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(str(path)) else str(path)

@@ -1,0 +1,78 @@
+"""The console is short, the log file whole."""
+import csv
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from mmcluspro.engine.hooks import short_console
+from mmcluspro.engine.hooks.console_text import epoch_header, epoch_row, next_commands, test_table
+from mmcluspro.engine.hooks.metrics_hook import show_scalars
+
+METRICS = {f'{prefix}/{name}': 10.0 + i for prefix in ('czsl', 'czsl_open', 'predict')
+           for i, name in enumerate(('seen', 'unseen', 'hm', 'auc'))}
+test_table.__test__ = False
+
+
+def test_rows_stand_below_their_header():
+    header, row = epoch_header().strip('\n'), epoch_row(3, 1.25, METRICS)
+    assert len(header) == len(row)
+    assert row.split() == ['3', '1.250', '10.0', '11.0', '12.0', '13.0', '12.0', '13.0']
+    assert epoch_row(3, 1.25, {}).split() == ['3', '1.250']
+
+
+def test_the_summary_names_numbers_worst_pairs_files_and_commands(tmp_path):
+    with (tmp_path / 'test_pairs.csv').open('w', newline='') as file:
+        csv.writer(file).writerows([['name', 'images', 'accuracy'], ['wet cat', 7, 12.5]])
+    more = {'predict/seen_prefer_seen': 20.0, 'predict/unseen_prefer_seen': 1.0,
+            'predict/hm_prefer_seen': 2.0, 'predict/coverage_at_0.5': 40.0,
+            'predict/accuracy_at_0.5': 90.0}
+    text = test_table({**METRICS, **more}, 99, tmp_path)
+    for words in ('test of 99 images', 'as predict will answer        10.0    11.0    12.0',
+                  'with --prefer seen          20.0     1.0     2.0', 'answers 40 % of the images, '
+                  '90 % of them right', 'worst pairs: wet cat 12 % of 7', 'test_pairs.csv'):
+        assert words in text
+    assert 'mmcluspro predict best.pth photos/ --out result.csv' in next_commands('best.pth')
+
+
+def test_only_warnings_reach_the_console(tmp_path, capsys):
+    logger = logging.Logger('test')
+    for handler in (logging.StreamHandler(), logging.FileHandler(tmp_path / 'log')):
+        logger.addHandler(handler)
+    short_console(logger)
+    logger.info('many lines')
+    logger.warning('look here')
+    logger.warning('a.weight is skipped since its requires_grad=False')
+    assert capsys.readouterr().err == 'look here\n'
+    assert len((tmp_path / 'log').read_text().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_a_run_has_a_short_console_and_a_whole_log(run, tmp_path, capsys):
+    runner = run(tmp_path, **{
+        'default_hooks.console': dict(type='mmcluspro.ConsoleHook'), 'log_level': 'INFO',
+        'train_dataloader.dataset.indices': 64, 'train_cfg.max_epochs': 1})
+    runner.train()
+    runner.test()
+    said = capsys.readouterr()
+    lines = (said.out + said.err).splitlines()
+    assert len(lines) < 40, said.out
+    assert 'as predict will answer' in said.out and 'epoch     loss' in said.out
+    log, = tmp_path.glob('*/*.log')
+    assert len(log.read_text().splitlines()) > 150
+
+
+def test_numbers_of_a_test_go_to_tensorboard_and_cost_no_run():
+    class Board:
+        def __init__(self, error=None):
+            self.error, self.got = error, {}
+
+        def add_scalars(self, numbers, step):
+            if self.error:
+                raise self.error
+            self.got[step] = numbers
+
+    board = Board()
+    visualizer = SimpleNamespace(_vis_backends=dict(a=Board(ValueError('closed')), b=board))
+    show_scalars(visualizer, {'test/czsl/auc': 3.0}, 7)
+    assert board.got == {7: {'test/czsl/auc': 3.0}}
