@@ -24,11 +24,14 @@ from mmcluspro.utils.digest import arrays_digest
 
 CONFIG = """
 _base_ = '{{{{$MMCLUSPRO_CONFIGS:configs}}}}/cluspro_shapes.py'
-train_dataloader = dict(batch_size=16, dataset=dict(indices=48))
-val_dataloader = dict(batch_size=32, dataset=dict(indices=list(range(0, 519, 20))))
-test_dataloader = dict(batch_size=32, dataset=dict(indices=list(range(0, 1038, 40))))
+train_dataloader = dict(batch_size=16, dataset=dict(indices=48, serialize_data=False))
+val_dataloader = dict(
+    batch_size=32, dataset=dict(indices=list(range(0, 519, 20)), serialize_data=False))
+test_dataloader = dict(
+    batch_size=32, dataset=dict(indices=list(range(0, 1038, 40)), serialize_data=False))
 default_hooks = dict(
-    logger=dict(interval=1), checkpoint=dict(by_epoch={by_epoch}, interval={interval}))
+    logger=dict(interval=1), checkpoint=dict(by_epoch={by_epoch}, interval={interval}),
+    curve=None)
 train_cfg = dict({loop})
 param_scheduler = dict(
     _delete_=True, type='CosineAnnealingLR', T_max=8, by_epoch=False)
@@ -44,19 +47,17 @@ RANK_TIMEOUT = 10  # seconds that a rank waits for a silent one
 
 @HOOKS.register_module()
 class PhaseHook(Hook):
-    """Leaves the phase of the run in a file, for the table of phases."""
+    """Adds a line with the phase of the run to a file, for :class:`Moments`."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
 
     def _note(self, phase: str) -> None:
-        self.path.write_text(phase)
+        with self.path.open('a') as file:
+            file.write(f'{phase}\n')
 
     def before_train(self, runner: Any) -> None:
         self._note('prototypes')
-
-    def before_train_epoch(self, runner: Any) -> None:
-        self._note('training')
 
     def before_save_checkpoint(self, runner: Any, checkpoint: dict) -> None:
         self._note('saving')
@@ -78,6 +79,29 @@ def write_config(path: Path, mode: str, phase_file: Path | None = None) -> Path:
         text += f"custom_hooks = [dict(type='mmengine.PhaseHook', path={str(phase_file)!r})]\n"
     path.write_text(text)
     return path
+
+
+class Moments:
+    """Moments of a run by what it does: seconds would mean another phase on a busy machine.
+
+    Args:
+        path (Path): What :class:`PhaseHook` writes to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def phases(self) -> list[str]:
+        """The phases so far; the last one is under way."""
+        return self.path.read_text().split()
+
+    def wait(self, process: Process, number: int, delay: float, limit: float) -> bool:
+        """Waits for a phase and a little more; whether the process still runs then."""
+        end = time.monotonic() + limit
+        while len(self.phases()) <= number and time.monotonic() < end:
+            if process.wait(0.01):
+                return False
+        return not process.wait(delay)
 
 
 class Process:
@@ -102,6 +126,7 @@ class Process:
         code = 70
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             file = os.open(self.output, os.O_WRONLY | os.O_APPEND)
             os.dup2(file, 1)
             os.dup2(file, 2)

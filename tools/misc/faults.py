@@ -4,9 +4,9 @@ A run of seconds is killed, signalled, or loses its disk or its folder, then goe
 ``--resume``, until it is done; its weights, optimizer, best checkpoint, calibration, validations
 and test numbers must equal those of a run that nothing happened to, bit by bit. ::
 
-    python tools/misc/faults.py                  # each fault once, a few minutes
-    python tools/misc/faults.py --count 12       # each fault twelve times, by epoch and iteration
-    python tools/misc/faults.py --only SIGKILL --count 100
+    python tools/misc/faults.py                           # each fault once, a few minutes
+    python tools/misc/faults.py --count 8                 # the long run, more than 200 faults
+    python tools/misc/faults.py --only SIGKILL --runs epoch iter --count 100
 
 Full disks and read-only folders need root (mount); without, file sizes are limited instead and
 the read-only folder is left out. Prints the table as Markdown; ends with 1 if a fault was not
@@ -19,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from fault_predictions import PredictionCampaign
 from fault_ranks import RANK_FAULTS, RankCampaign
 from fault_runs import (
     MODES,
+    Moments,
     Process,
     damaged_files,
     import_all,
@@ -41,6 +43,7 @@ from fault_runs import (
     write_config,
 )
 
+RUNS = (*MODES, 'predict', 'ranks')
 LIMIT = 180  # seconds after which a process counts as hanging
 
 
@@ -68,23 +71,26 @@ class TrainingCampaign:
     """Faults of trainings in one process.
 
     Args:
-        folder (Path): For everything that is written; on a small file system if there is one.
+        base (Path): For what the campaign itself reads and writes: no fault may reach it.
+        folder (Path): For the work folders; on a small file system if there is one.
         mode (str): 'epoch' or 'iter'.
         seed (int): Of the moments.
     """
 
-    def __init__(self, folder: Path, mode: str, seed: int) -> None:
+    def __init__(self, base: Path, folder: Path, mode: str, seed: int) -> None:
         self.folder, self.mode, self.random = folder, mode, random.Random(f'{seed}{mode}')
         self.count = 0
-        self.phase_file = folder / 'phase'
-        self.config = write_config(folder / f'{mode}.py', mode, self.phase_file)
-        for _ in range(2):  # the first one imports, the second one tells how long a run takes
-            whole = self._start(self._new(), None)
-            if not whole.wait(LIMIT * 4) or whole.code:
-                raise SystemExit(f'The run without faults failed:\n{whole.said()[-2000:]}')
-            self.seconds = time.monotonic() - whole.start
-            import_all(whole.output.with_suffix('.modules').read_text().splitlines())
+        self.output = base / 'output.txt'
+        self.moments = Moments(base / 'phases')
+        self.config = write_config(base / f'{mode}.py', mode, self.moments.path)
+        whole = self._start(self._new(), None)
+        if not whole.wait(LIMIT * 4) or whole.code:
+            raise SystemExit(f'The run without faults failed:\n{whole.said()[-2000:]}')
+        import_all(whole.output.with_suffix('.modules').read_text().splitlines())
+        self.length = len(self.moments.phases())
         self.expected = result_of(self.run, mode)
+        self.checkpoint = base / f'{mode}.pth'  # for predictions
+        shutil.copy(next(self.run.glob('best_*.pth')), self.checkpoint)
 
     def _new(self) -> Path:
         """A new work folder; the one before goes."""
@@ -94,12 +100,11 @@ class TrainingCampaign:
             shutil.rmtree(path)
         self.count += 1
         self.run = self.folder / f'run{self.count}'
-        self.output = self.folder / 'output.txt'
         self.output.write_text('')
         return self.run
 
     def _start(self, run: Path, kind: Kind | None) -> Process:
-        self.phase_file.write_text('start')
+        self.moments.path.write_text('start\n')
         return Process(train_words(self.config, run), self.output,
                        None if kind is None else kind.prepare)
 
@@ -111,7 +116,9 @@ class TrainingCampaign:
         while len(outcomes) < count or hurt:
             process = self._start(self.run, kind)
             wanted = len(outcomes) < count
-            if wanted and not process.wait(self.random.uniform(0, self.seconds)):
+            moment = self.random.randrange(self.length)
+            delay = self.random.uniform(0, 0.1 if moment else 2)  # the first phase is the longest
+            if wanted and self.moments.wait(process, moment, delay, LIMIT):
                 found = self._hurt(name, kind, process)
                 outcomes.append(found)
                 hurt.append(found)
@@ -131,7 +138,7 @@ class TrainingCampaign:
 
     def _hurt(self, name: str, kind: Kind, process: Process) -> Outcome:
         scene = Scene(process, self.run, self.config, self.random)
-        phase = self.phase_file.read_text() or 'start'
+        phase = self.moments.phases()[-1]
         said = len(process.said())
         begin = time.monotonic()
         target = kind.inject(scene) or process
@@ -201,8 +208,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--count', type=int, default=1, help='of each fault (default: 1)')
-    parser.add_argument('--ranks', type=int, default=1,
-                        help='of each fault of two ranks, which take half a minute each')
+    parser.add_argument('--runs', nargs='+', choices=RUNS, default=RUNS, help='what is hurt: '
+                        'training by epoch or iteration, prediction, or training on two ranks, '
+                        'which takes half a minute per fault (default: all)')
     parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RANK_FAULTS], metavar='FAULT',
                         help='these faults only (default: all)')
     parser.add_argument('--seed', type=int, default=0)
@@ -215,6 +223,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the campaign; 1 if something was not survived."""
     args = parse_args(argv)
     os.environ['OMP_NUM_THREADS'] = '1'
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is mounted goes, too
     base = Path(tempfile.mkdtemp(prefix='faults-'))
     disk = base / 'disk'
     mounted = small_disk(disk)
@@ -235,19 +244,22 @@ def main(argv: list[str] | None = None) -> int:
                 and (mounted or name != 'read-only folder')}
 
     try:
+        trained = None
         for mode in MODES:
-            campaign = TrainingCampaign(disk, mode, args.seed) if chosen(TRAINING) else None
-            for name, kind in chosen(TRAINING).items():
-                add(campaign.inject(name, kind, args.count))
-        if chosen(PREDICTION):
-            predictions = PredictionCampaign(base, disk, args.seed)
+            if mode in args.runs and chosen(TRAINING):
+                trained = TrainingCampaign(base, disk, mode, args.seed)
+                for name, kind in chosen(TRAINING).items():
+                    add(trained.inject(name, kind, args.count))
+        if 'predict' in args.runs and chosen(PREDICTION):
+            trained = trained or TrainingCampaign(base, disk, 'epoch', args.seed)
+            predictions = PredictionCampaign(base, disk, trained.checkpoint, args.seed)
             for name, kind in chosen(PREDICTION).items():
                 for suffix in ('.csv', '.json', '.jsonl'):
                     add(predictions.inject(name, kind, suffix, args.count, Outcome))
-        if args.ranks and chosen(dict.fromkeys(RANK_FAULTS)):
+        if 'ranks' in args.runs and chosen(dict.fromkeys(RANK_FAULTS)):
             ranks = RankCampaign(base, args.seed)
             for name in chosen(dict.fromkeys(RANK_FAULTS)):
-                add(ranks.inject(name, args.ranks, Outcome))
+                add(ranks.inject(name, args.count, Outcome))
     finally:
         if outcomes:
             print(table(outcomes))
