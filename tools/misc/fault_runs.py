@@ -118,7 +118,11 @@ class Process:
         self.output, self.code = output, None
         sys.stdout.flush()
         self.start = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it is no longer ours
         self.pid = os.fork()
+        if self.pid == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         if self.pid == 0:
             self._run(list(words), prepare)
 
@@ -126,7 +130,6 @@ class Process:
         code = 70
         try:
             os.setsid()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             file = os.open(self.output, os.O_WRONLY | os.O_APPEND)
             os.dup2(file, 1)
             os.dup2(file, 2)
