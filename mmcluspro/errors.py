@@ -1,6 +1,7 @@
 """Errors of readers: which file, where in it, what is wrong, what to do; one message for many."""
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -89,3 +90,21 @@ def raise_faults(faults: Sequence[Fault], advice: str = '', limit: int = 5) -> N
     """
     if faults:
         raise FaultsError(faults, advice, limit)
+
+
+class _Short(reprlib.Repr):
+    """Looks at a few entries of a few levels: lists in a file can hold each other many times."""
+
+    def repr_instance(self, x: object, level: int) -> str:
+        return repr(x) if type(x) in (bool, float, type(None), type) else f'<{type(x).__name__}>'
+
+
+def shown(value: object, length: int = 80) -> str:
+    """A value of a file in a message: short, and found in no time whatever the value is."""
+    writer = _Short()
+    writer.maxlevel, writer.maxstring, writer.maxlong, writer.maxother = 3, length, length, length
+    try:
+        written = writer.repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        written = f'<{type(value).__name__}>'
+    return written if len(written) <= length else written[:length] + '…'

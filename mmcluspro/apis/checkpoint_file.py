@@ -4,6 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
@@ -19,11 +20,13 @@ from mmcluspro.description.fields import (
     text,
 )
 from mmcluspro.engine.finite import non_finite_tensors
-from mmcluspro.errors import FileError
+from mmcluspro.errors import FileError, shown
 from mmcluspro.utils.safe_load import load_checkpoint
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
                'work_dirs/<config>/best_czsl_auc_epoch_20.pth.')
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
+          torch.int16, torch.int32, torch.int64, torch.bool)
 NAMES = items(text(), 1, 1_000_000)
 PAIRS = items(items(integer(0, 1_000_000), 2, 2), 0, 10_000_000)
 MOST_PAIRS = 100_000_000  # attributes x objects, what the open world asks memory for
@@ -43,11 +46,12 @@ class CheckpointFile(NamedTuple):
 
     def field(self, key: str) -> Any:
         """A field of ``meta`` that prediction needs."""
-        if not self.meta.get(key):
+        value = self.meta.get(key)
+        if not isinstance(value, (dict, str)) or not value:
             raise FileError(self.name, f'there is no meta field {key!r}, so that it cannot predict '
                             'alone', 'Files that tools/train.py wrote have it; for others give '
                             'the config and train again.', 'meta')
-        return self.meta[key]
+        return value
 
     def space(self) -> CompositionSpace:
         """The pairs of all phases, and which of them are seen."""
@@ -76,7 +80,7 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
     check_state(state, name)
     try:
         mapping(choice('closed', 'open'), mapping(text(100), optional(number())))(
-            meta.get('calibration') or {}, 'calibration')
+            {} if meta.get('calibration') is None else meta['calibration'], 'calibration')
     except Refusal as refusal:
         raise FileError(name, str(refusal), TRAIN_AGAIN, 'meta') from None
     return CheckpointFile(name, state, meta)
@@ -86,11 +90,16 @@ def check_state(state: dict[Any, Any], name: str) -> None:
     """Refuses weights of other types, and values that are not finite."""
     for key, value in state.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            raise FileError(name, f'a {type(value).__name__} stands where a tensor is expected',
-                            TRAIN_AGAIN, f'state_dict, key {key!r}'[:200])
-        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-            raise FileError(name, 'a tensor claims more numbers than the file holds', TRAIN_AGAIN,
-                            f'state_dict, key {key!r}')
+            what = f'a {type(value).__name__} stands where a tensor is expected'
+        elif value.dtype not in DTYPES or value.layout != torch.strided or value.is_nested or (
+                value.is_meta):
+            what = (f'a tensor of {value.dtype}, {value.layout} stands where plain numbers are '
+                    'expected')
+        elif value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            what = 'a tensor claims more numbers than the file holds'
+        else:
+            continue
+        raise FileError(name, what, TRAIN_AGAIN, f'state_dict, key {shown(key)}')
     wrong = [key.removeprefix('state_dict.')
              for key in non_finite_tensors(dict(state_dict=state))]
     if wrong:
@@ -98,7 +107,7 @@ def check_state(state: dict[Any, Any], name: str) -> None:
             name, f'the weights of {len(wrong)} of {len(state)} tensors are not finite (NaN or '
             'infinite): the training diverged, or the file is damaged',
             'Take an earlier checkpoint of the run, or copy the file again.',
-            f'state_dict, key {wrong[0]!r}')
+            f'state_dict, key {shown(wrong[0])}')
 
 
 def _space(dataset: Any) -> CompositionSpace:

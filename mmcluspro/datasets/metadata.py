@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mmcluspro.errors import Fault, FileError, reason_of
+from mmcluspro.errors import Fault, FileError, reason_of, shown
 from mmcluspro.utils.archive import check_archive
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
@@ -51,7 +51,7 @@ def row_faults(rows: Sequence[Any], path: Path) -> list[Fault]:
     for number, row in enumerate(rows):
         if isinstance(row, dict):
             wrong = [key for key in ROW_KEYS if not isinstance(row.get(key), str)]
-            what = f'no text under {", ".join(wrong)}: {row!r}' if wrong else ''
+            what = f'no text under {", ".join(wrong)}: {shown(row, 200)}' if wrong else ''
             away = [row[key] for key in ('image', '_image')
                     if isinstance(row.get(key), str) and leaves(row[key])]
             if away and not wrong:

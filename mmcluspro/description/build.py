@@ -14,6 +14,7 @@ from mmcluspro.errors import FileError
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.model_flags import PLACES
 
+from .budget import allowed_numbers, limited
 from .schema import PACKAGES
 from .weights import DINO_FILES, FILE, TINY, tag_activation
 
@@ -53,11 +54,13 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     head = dict(description['head'])
     if head['type'] == 'ClusProHead':
         head.update(loss_pcl=None, loss_pdl=None, bank=dict(head.get('bank') or {}, queue_size=0))
+    head.pop('chunk_size', None)  # of files of before: how much runs at once is not theirs to say
     head['text'] = _text(head.get('text'), state, weights)
     backbone = _towers(description['backbone'], weights.get('backbone'))
     if backbone['type'] == 'ProjectedBackbone' and description['backbone'].get('pretrained'):
         backbone['pretrained'] = weights.get('projection')
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
+    budget = limited(allowed_numbers(description, state, weights), name)
+    with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
         model = MODELS.build(_named(dict(
             type='CompositionalClassifier', space=space.to_dict(),
             data_preprocessor=dict(description['pixels']), backbone=backbone,
@@ -79,6 +82,8 @@ def predicting(state: Mapping[str, Tensor], known: Collection[str]) -> dict[str,
 
 
 def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:
+    if isinstance(text, dict) and isinstance(text['type'], str):
+        text = {name: value for name, value in text.items() if name != 'chunk_size'}
     if not isinstance(text, dict) or text['type'] != 'WordVectorText':
         return _towers(text, weights.get('text'))
     vectors = state.get('head.text.attr_table.vectors')

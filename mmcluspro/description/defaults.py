@@ -9,6 +9,7 @@ from mmcluspro.registry import MODELS
 
 from .schema import PACKAGES, Schema
 
+LEFT_OUT = ('chunk_size', )  # how much runs at once is no fact about the model
 NESTED = dict(bank='PrototypeBank', traction='CrossModalTraction')
 
 
@@ -22,7 +23,8 @@ def with_defaults(part: dict[str, Any]) -> dict[str, Any]:
     fields = _schema().get(kind) if isinstance(kind, str) else None
     if fields is None or not isinstance(kind, str):
         return part
-    found = {name: value for name, value in _defaults(kind).items() if name in fields}
+    found = {name: value for name, value in _defaults(kind).items()
+             if name in fields and name not in LEFT_OUT}
     found = {**found, **part}
     if 'prompt' in fields and found.get('prompt') is None:
         found['prompt'] = dict(type='SoftPrompt')

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mmcluspro.errors import shown
+
 Check = Callable[[Any, str], Any]  # (value, name of the field) → the value, as plain data
 MISSING: Any = object()
 
@@ -119,12 +121,3 @@ def needs(value: dict, names: Sequence[str], where: str) -> None:
     for name in names:
         if name not in value:
             raise Refusal(f'{where} lacks the field {name}')
-
-
-def shown(value: Any, length: int = 80) -> str:
-    """A value in a message, short."""
-    try:
-        written = repr(value)
-    except Exception:  # of a stranger's object, should one get here
-        written = type(value).__name__
-    return written if len(written) <= length else written[:length] + '…'

@@ -30,7 +30,7 @@ from .weights import FILE, check_clip_weights, clip_arch, dino_weights
 
 FORMAT = 1
 WIDTH = integer(1, 8192)
-SIDE = integer(1, 4096)
+SIDE = integer(1, 1024)  # with the patches, it bounds the tokens
 RATE = number(0, 1)
 PACKAGES = {'VisionTransformer': 'mmpretrain', 'ResNet': 'mmpretrain'}
 VIT_ARCHS = ('s', 'small', 'b', 'base', 'l', 'large', 'h', 'huge', 'deit-t', 'deit-tiny', 'deit-s',
@@ -57,7 +57,7 @@ class Schema:
             arch=either(choice(*VIT_ARCHS), record(
                 embed_dims=WIDTH, num_layers=integer(1, 64), num_heads=integer(1, 256),
                 feedforward_channels=integer(1, 32768))),
-            img_size=either(SIDE, items(SIDE, 2, 2)), patch_size=integer(1, 512),
+            img_size=either(SIDE, items(SIDE, 2, 2)), patch_size=integer(2, 512),
             out_type=choice('raw', 'cls_token', 'featmap', 'avg_featmap'), final_norm=flag,
             with_cls_token=flag, qkv_bias=flag, pre_norm=flag,
             interpolate_mode=choice('bicubic', 'bilinear', 'nearest'))

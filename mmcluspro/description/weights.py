@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from .fields import Refusal, shown
 
@@ -31,6 +34,15 @@ def clip_arch(value: Any, where: str) -> str:
 def _models() -> list[str]:
     import open_clip
     return open_clip.list_models()
+
+
+@lru_cache(maxsize=8)
+def clip_numbers(arch: str) -> int:
+    """Parameters and buffers of both towers, counted without memory for them."""
+    from mmcluspro.models.clip_loader import load_clip
+    with torch.device('meta'):
+        model = load_clip(arch)
+    return sum(value.numel() for value in (*model.parameters(), *model.buffers()))
 
 
 def clip_tags(arch: str) -> list[str]:

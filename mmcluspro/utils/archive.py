@@ -14,6 +14,7 @@ from .digest import file_digest
 
 COPY_AGAIN = 'Copy or download it again, or take another one.'
 BLOCK = 1 << 20
+MOST_SQUEEZED = 100  # times that the content may be larger than the file, beyond the first 64 MB
 
 
 def check_archive(file: Any, name: str) -> None:
@@ -62,11 +63,19 @@ def _runs_as_program(file: Any) -> bool:
 
 def _check_records(archive: zipfile.ZipFile, name: str) -> None:
     seen = set()
-    for info in archive.infolist():
+    records = archive.infolist()
+    packed, full = (sum(getattr(info, size) for info in records)
+                    for size in ('compress_size', 'file_size'))
+    if full > MOST_SQUEEZED * packed + (1 << 26):
+        raise FileError(name, f'its {packed:,} bytes unpack to {full:,}', COPY_AGAIN)
+    torch_file = any(info.filename.endswith('/data.pkl') for info in records)
+    for info in records:
         try:
             if info.filename in seen:
                 raise ValueError('it is there twice')
             seen.add(info.filename)
+            if torch_file and info.compress_type and '/code/' not in info.filename:
+                raise ValueError('it is compressed, which torch.save never does')
             with archive.open(info) as record:
                 while record.read(BLOCK):
                     pass

@@ -7,6 +7,7 @@ import torch
 
 from mmcluspro.datasets import CGQA, MITStates, UTZappos
 from mmcluspro.datasets.file_steps import Step, carry_out
+from mmcluspro.errors import FileError
 
 
 def tree(root):
@@ -196,3 +197,15 @@ def test_the_converter_never_runs_code(tool, tmp_path, capsys, form):
 def test_the_converter_does_not_overwrite(layout, tool):
     with pytest.raises(SystemExit):
         tool('convert_metadata').main([str(layout.metadata), str(layout.metadata)])
+
+
+def test_metadata_of_lists_in_lists_is_refused(tool, tmp_path, monkeypatch):
+    """A few objects that stand for 2**60: the converter counts instead of writing them out."""
+    convert_metadata = tool('convert_metadata')
+    rows = ['x']
+    for _ in range(60):
+        rows = [rows, rows]
+    torch.save(rows, tmp_path / 'bomb.t7')
+    monkeypatch.setattr(convert_metadata, 'ENTRIES', 1000)
+    with pytest.raises(FileError, match='more than 1,000 entries'):
+        convert_metadata.read_plain(tmp_path / 'bomb.t7')

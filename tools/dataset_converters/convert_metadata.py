@@ -12,6 +12,8 @@ import io
 import pickle
 import sys
 import zipfile
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
 }
 #: A torch file of the time before zip archives starts with these three pickles.
 LEGACY_HEAD = 3
+ENTRIES = 10_000_000
 MAGIC_NUMBER = 0x1950a86a20f9469cfc6c
 
 
@@ -81,7 +84,7 @@ def read_plain(path: Path) -> Any:
     """
     check_archive(path, str(path))
     try:
-        rows = plain(_unpickled(path))
+        rows = plain(_unpickled(path), count(ENTRIES, -1))
     except Exception as error:  # bytes that are no pickle raise almost anything
         raise FileError(path, f'it cannot be read as plain data ({reason_of(error)})',
                         REMEDY) from error
@@ -107,12 +110,19 @@ def _unpickled(path: Path) -> Any:
         return PlainUnpickler(file, encoding='latin1').load()
 
 
-def plain(value: Any) -> Any:
-    """Plain text instead of NumPy strings and bytes, lists instead of tuples."""
+def plain(value: Any, left: Iterator[int]) -> Any:
+    """Plain text instead of NumPy strings and bytes, lists instead of tuples.
+
+    Args:
+        value (Any): Of the file. Lists in it may hold each other, and so stand for endless ones.
+        left (Iterator[int]): Counts the entries down.
+    """
+    if next(left) == 0:
+        raise ValueError(f'it has more than {ENTRIES:,} entries')
     if isinstance(value, dict):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
+        return {str(plain(key, left)): plain(item, left) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain(item, left) for item in value]
     if isinstance(value, bytes):
         return value.decode('utf-8')
     value = value.item() if isinstance(value, np.generic) else value

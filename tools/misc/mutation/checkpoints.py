@@ -1,7 +1,9 @@
 """Samples: checkpoints, published files, and weights of others."""
 from __future__ import annotations
 
+import pickle
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,11 @@ from . import ROOT
 
 def checkpoint_content() -> dict[str, Any]:
     """What training saves, with a small head of weights."""
+    return pickle.loads(_pickled_content())
+
+
+@lru_cache(maxsize=1)
+def _pickled_content() -> bytes:
     from mmengine.config import Config
 
     from mmcluspro.datasets import ShapesCZSL
@@ -22,10 +29,10 @@ def checkpoint_content() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     state = {f'neck.{name}': torch.randn(16, 16, generator=generator) for name in 'abcd'}
     world = dict(bias=0.2, threshold=None, temperature=0.8, seen_bias=0.6)
-    return dict(state_dict=state, meta=dict(
+    return pickle.dumps(dict(state_dict=state, meta=dict(
         description=describe(cfg), cfg=cfg.pretty_text, epoch=3,
         dataset_meta=ShapesCZSL(phase='train', lazy_init=True).metainfo,
-        calibration=dict(closed=world, open=dict(world, threshold=0.4))))
+        calibration=dict(closed=world, open=dict(world, threshold=0.4)))))
 
 
 def make_checkpoint(folder: Path) -> Path:

@@ -1,0 +1,137 @@
+"""Small files that ask for much: memory, time, or text without end."""
+import time
+import zipfile
+
+import pytest
+import torch
+
+from mmcluspro.apis import load_model
+from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.description import describe
+from mmcluspro.description.budget import limited
+from mmcluspro.errors import FileError, shown
+from mmcluspro.utils.archive import check_archive
+
+TEXT = dict(type='CLIPText', arch='tiny_clip', pretrained='tiny_clip')
+
+
+@pytest.fixture
+def attack(tmp_path):
+    """Writes a file of a few kilobytes with a model of the attacker's choice; loads it."""
+    def load(backbone=None, neck=None, head=None, state=None, **meta):
+        model = dict(
+            pixels={}, backbone=backbone or dict(type='ResNet', depth=18),
+            neck=neck, head=head or dict(type='ThreePathHead', text=TEXT))
+        content = dict(state_dict=state or {}, meta=dict(dict(
+            description=dict(format=1, model=model),
+            dataset_meta=ShapesCZSL(phase='train', lazy_init=True).metainfo), **meta))
+        torch.save(content, tmp_path / 'evil.pth')
+        return load_model(tmp_path / 'evil.pth')
+    return load
+
+
+def bomb(depth=60):
+    """Lists in lists: 61 objects whose text has more than 2**60 characters."""
+    found = ['x']
+    for _ in range(depth):
+        found = [found, found]
+    return found
+
+
+LARGE = dict(embed_dims=8192, num_layers=64, num_heads=64, feedforward_channels=32768)
+
+
+@pytest.mark.parametrize('part', [
+    dict(backbone=dict(type='VisionTransformer', arch=LARGE)),
+    dict(backbone=dict(type='VisionTransformer', arch='b', img_size=1024, patch_size=2)),
+    dict(backbone=dict(type='VisionTransformer', arch='eva-giant')),
+    dict(backbone=dict(type='CLIPVision', arch='EVA02-E-14-plus', pretrained=None)),
+    dict(neck=dict(type='PrimitiveAdapter', in_channels=8192, hidden=8192, stages=16)),
+    dict(head=dict(type='TroikaHead', in_channels=8192, text=TEXT, traction=dict(num_layers=32))),
+    dict(head=dict(type='ClusProHead', in_channels=8192, text=TEXT,
+                   bank=dict(num_prototypes=1000))),
+], ids=['width', 'tokens', 'giant', 'clip', 'neck', 'traction', 'prototypes'])
+def test_a_model_larger_than_its_file_is_not_built(part, attack):
+    with pytest.raises(FileError, match='asks for a model of more than'):
+        attack(**part)
+
+
+@pytest.mark.parametrize('backbone', [
+    dict(type='VisionTransformer', arch='b', img_size=4096, patch_size=1),
+    dict(type='VisionTransformer', arch=dict(LARGE, num_layers=10**9)),
+    dict(type='CLIPVision', arch='tiny_clip', img_size=10**9),
+    dict(type='LoRA', rank=bomb())])
+def test_numbers_out_of_bounds_are_refused(backbone, attack):
+    with pytest.raises(FileError, match='the description was refused'):
+        attack(backbone)
+
+
+@pytest.mark.parametrize('meta', [
+    dict(calibration=bomb()), dict(description=bomb()), dict(dataset_meta=bomb()),
+    dict(description=dict(format=bomb(), model=bomb())),
+    dict(dataset_meta=dict(space=dict(attributes=bomb())))])
+def test_lists_in_lists_do_not_fill_the_memory(meta, attack):
+    with pytest.raises(FileError) as refused:
+        attack(**meta)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize('tensor', [
+    torch.zeros(1).as_strided((10**6, 10**6), (0, 0)), torch.zeros(2, 2).to_sparse(),
+    torch.empty(10**6, 10**6, device='meta'), torch.zeros(2, dtype=torch.complex64),
+    torch.zeros(2).to(torch.float8_e4m3fn),
+    torch.quantize_per_tensor(torch.zeros(3), 1., 0, torch.qint8)],
+    ids=['stride', 'sparse', 'meta', 'complex', 'float8', 'quantized'])
+def test_tensors_of_other_kinds_are_refused(tensor, attack):
+    with pytest.raises(FileError, match='state_dict, key'):
+        attack(state=dict(x=tensor))
+
+
+def test_the_budget_is_of_one_block_and_thread():
+    with pytest.raises(FileError), limited(100, 'a.pth'):
+        torch.nn.Linear(10, 10)
+    torch.nn.Linear(10, 10)
+
+
+@pytest.mark.parametrize('value', [
+    bomb(), {'a': bomb()}, (bomb(), ), 10**5000, 'x' * 10**7, b'x' * 10**7, torch.zeros(10**6),
+    {str(place): place for place in range(10**5)}],
+    ids=['list', 'dict', 'tuple', 'digits', 'text', 'bytes', 'tensor', 'names'])
+def test_every_value_is_shown_in_no_time(value):
+    start = time.process_time()
+    assert len(shown(value)) <= 81
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize('value', [None, True, 3, 2.5, 'red', ['a', 1], dict(a=(1, 2))])
+def test_short_values_are_shown_as_they_are(value):
+    assert shown(value) == repr(value)
+
+
+def test_rows_of_lists_in_lists_are_named(tmp_path):
+    (fault, ) = row_faults([dict(image=bomb())], tmp_path)
+    assert len(str(fault)) < 1000
+
+
+@pytest.mark.parametrize('name, what', [('a/data.pkl', 'compressed'), ('a.npy', 'unpack to')])
+def test_squeezed_archives_are_refused(name, what, tmp_path):
+    path = tmp_path / 'bomb.pth'
+    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes((1 << 20) if what == 'compressed' else (1 << 27)))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(FileError, match=what):
+        check_archive(path, str(path))
+
+
+def test_how_much_runs_at_once_is_not_the_files_choice():
+    config = dict(model=dict(type='mmcluspro.CompositionalClassifier', backbone=dict(
+        type='mmpretrain.ResNet', depth=18), head=dict(
+            type='mmcluspro.ThreePathHead', text=dict(TEXT, chunk_size=1 << 20))))
+    assert 'chunk_size' not in describe(config)['model']['head']['text']
+
+
+@pytest.mark.parametrize('field', ['calibration', 'dataset_meta', 'description'])
+def test_a_tensor_in_the_place_of_a_field_is_refused(field, attack):
+    with pytest.raises(FileError):
+        attack(**{field: torch.zeros(2)})
