@@ -12,6 +12,7 @@ from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
@@ -51,9 +52,12 @@ HOOKS = HelpfulRegistry(
                'mmcluspro.visualization.prediction_hook'])
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
+OPTIM_WRAPPERS = HelpfulRegistry(
+    'optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmcluspro',
+    locations=['mmcluspro.engine.precision'])
 
 _ALL = {registry.name: registry
-        for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS)}
+        for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS, OPTIM_WRAPPERS)}
 
 
 def hint(key: str, kind: str) -> str:

@@ -5,7 +5,10 @@ siblings) use the same import names: a dependency would overwrite them. The vers
 source; a test compares the extra ``mm`` in pyproject.toml with them.
 """
 import re
+import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 # Import name, lowest version that works, first version that is not known to.
 REQUIREMENTS = (
@@ -13,6 +16,7 @@ REQUIREMENTS = (
     ('mmcv', '2.1.0', '3.0.0'),
     ('mmpretrain', '1.2.0', '2.0.0'),
 )
+VERSION = re.compile(r"""^__version__\s*(?::.*)?=\s*['"]([^'"]+)""", re.MULTILINE)
 INSTALL = "pip install 'mmcluspro[mm]' (or the forks: pip install onedl-mmengine onedl-mmcv " \
           'onedl-mmpretrain)'
 
@@ -25,15 +29,25 @@ def _numbers(version: str) -> tuple[int, ...]:
 def check_requirements() -> None:
     """Raises an ImportError of one line that says what to install."""
     for name, lowest, beyond in REQUIREMENTS:
-        try:
-            version = import_module(name).__version__
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise ImportError(
-                    f'mmcluspro needs {name}, which is installed but misses {error.name!r}: '
-                    f'pip install {error.name}') from error
-            raise ImportError(
-                f'mmcluspro needs {name}, which is not installed: {INSTALL}') from None
+        version = _version(name)
         if not _numbers(lowest) <= _numbers(version) < _numbers(beyond):
             raise ImportError(
                 f'mmcluspro needs {name} >={lowest},<{beyond}, found {version}: {INSTALL}')
+
+
+def _version(name: str) -> str:
+    """Version of a package. One that is not imported yet is not: that would take seconds."""
+    if sys.modules.get(name) is not None:
+        return sys.modules[name].__version__
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ImportError(f'mmcluspro needs {name}, which is not installed: {INSTALL}')
+    file = Path(spec.origin).with_name('version.py')
+    found = file.is_file() and VERSION.search(file.read_text(encoding='utf-8'))
+    if found:
+        return found[1]
+    try:
+        return import_module(name).__version__
+    except ModuleNotFoundError as error:
+        raise ImportError(f'mmcluspro needs {name}, which is installed but misses {error.name!r}: '
+                          f'pip install {error.name}') from error

@@ -27,6 +27,8 @@ default_hooks = dict(
     # The test also says what `mmcluspro predict` will get right, and which classes are worst.
     prediction=dict(type='mmcluspro.PredictionHook'),
     epoch_seed=dict(type='mmcluspro.EpochSeedHook'),
+    # Memory that training needs, and a warning where the GPU has less.
+    memory=dict(type='mmcluspro.MemoryHook'),
     # Does nothing for heads without prototypes.
     prototypes=dict(type='mmcluspro.PrototypeHook'),
     # Validates a resumed checkpoint first if its validation was interrupted.

@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f'{usage()}\n\nerror: no command {words[0]!r}', file=sys.stderr)
         return 2
+    if sys.stderr.isatty() and not {'-h', '--help'} & set(words):
+        print('loading …', file=sys.stderr, flush=True)  # importing torch takes seconds
     # Said by mmcv-lite in every process; none of its operators is used here.
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
     from mmcluspro.engine.messages import run_command

@@ -11,6 +11,7 @@ from mmengine.dist import barrier
 from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.engine.config_check import check_fields, check_precision
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
+from mmcluspro.engine.precision import use_mixed_precision
 from mmcluspro.engine.ranks import is_first_process, lost_rank
 from mmcluspro.engine.signals import STOP, Stopped
 from mmcluspro.engine.work_lock import work_lock
@@ -56,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if args.amp:
-        cfg.optim_wrapper.type = 'AmpOptimWrapper'
-        cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
+        use_mixed_precision(cfg.optim_wrapper)
     check_fields(cfg)
     check_precision(cfg)
     if args.auto_scale_lr:

@@ -19,7 +19,7 @@ from .weights import clip_source, dino_source, file_source
 # Fields by class that change nothing in prediction.
 ANYWHERE = ('init_cfg', '_scope_')
 TRAINING: dict[str, tuple[str, ...]] = {
-    'CompositionalClassifier': ('space', 'full_state', 'train_cfg', 'pretrained'),
+    'CompositionalClassifier': ('space', 'full_state', 'micro_batch', 'train_cfg', 'pretrained'),
     'CLIPVision': ('with_cp', ),
     'DINO': ('drop_rate', 'drop_path_rate', 'frozen_stages'),
     'DINOv2': ('drop_rate', 'drop_path_rate', 'frozen_stages'),

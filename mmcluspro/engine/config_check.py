@@ -33,9 +33,9 @@ def check_fields(cfg: Config) -> None:
 
 
 def check_precision(cfg: Config) -> None:
-    """Refuses mixed precision without a GPU."""
+    """Refuses float16 without a GPU."""
     kind = str((cfg.get('optim_wrapper') or {}).get('type'))
     if kind.endswith('AmpOptimWrapper') and not torch.cuda.is_available():
         raise ValueError(
-            'Mixed precision (--amp, or optim_wrapper.type=AmpOptimWrapper) needs a GPU, and torch '
-            'finds none here. Leave it out to train in single precision.')
+            'optim_wrapper.type=AmpOptimWrapper (float16) needs a GPU, and torch finds none here. '
+            'Use --amp, which trains in bfloat16 on the CPU, or leave it out.')

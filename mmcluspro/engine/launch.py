@@ -24,7 +24,8 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that training and testing have in common."""
     parser.add_argument('--work-dir', help='folder for logs, checkpoints and pictures '
                         '(default: work_dirs/<name of the config>)')
-    parser.add_argument('--amp', action='store_true', help='mixed precision (GPU only)')
+    parser.add_argument('--amp', action='store_true',
+                        help='mixed precision: bfloat16, or float16 on GPUs that lack it')
     parser.add_argument('--log', choices=('short', 'full'), help='what the console shows; the log '
                         'file has everything (default: short for the command mmcluspro, full for '
                         'the scripts in tools/)')

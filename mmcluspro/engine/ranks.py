@@ -1,8 +1,11 @@
 """What one process of several knows of the others."""
 import os
 import re
+from collections.abc import Mapping
 
-from mmengine.dist import get_rank, get_world_size
+import torch
+from mmengine.dist import all_gather, get_rank, get_world_size
+from torch import Tensor
 
 # How gloo and NCCL say that another process is gone, or silent for too long.
 LOST = re.compile(
@@ -31,3 +34,32 @@ def lost_rank(error: BaseException) -> str | None:
     return (f'Rank {get_rank()} lost another process of the job ({reason}). The first error of the '
             'other ranks says why it ended or fell silent (env_cfg.dist_cfg.timeout); --resume '
             'goes on from the last checkpoint.')
+
+
+def checksum(tensor: Tensor) -> Tensor:
+    """A number that changes with any bit of a float32 tensor, or the order of its values."""
+    bits = tensor.detach().float().contiguous().view(torch.int32).flatten().long()
+    return (bits * (torch.arange(len(bits), device=bits.device) % 65521 + 1)).sum()
+
+
+def require_same(tensors: Mapping[str, Tensor]) -> None:
+    """Compares tensors of all ranks, by a checksum each; every rank has to call it.
+
+    Args:
+        tensors (Mapping[str, Tensor]): By the name for the message.
+
+    Raises:
+        RuntimeError: On every rank, if one of them holds other bits than the first.
+    """
+    if get_world_size() == 1 or not tensors:
+        return
+    sums = torch.stack(all_gather(torch.stack([checksum(x) for x in tensors.values()]))).cpu()
+    differs = sums != sums[0]
+    if differs.any():
+        names = [name for name, wrong in zip(tensors, differs.any(dim=0).tolist()) if wrong]
+        ranks = [rank for rank, wrong in enumerate(differs.any(dim=1).tolist()) if wrong]
+        raise RuntimeError(
+            f'{" and ".join(names)} of rank {", ".join(map(str, ranks))} differ from those of rank '
+            '0, though all ranks compute them from the same features. Look for a rank with other '
+            'code, other versions or another kind of GPU, and for code of yours that runs on some '
+            'ranks only; then --resume from a checkpoint before the drift.')

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -68,6 +69,17 @@ def as_features(outputs: Features | Tensor | Sequence[Tensor]) -> Features:
             'mmcluspro.models.Features from the neck to name other outputs.')
     attribute, object_ = vectors[:2] if len(vectors) == 3 else (None, None)
     return Features(vectors[-1], attribute, object_, tokens)
+
+
+def join(parts: Sequence[Features]) -> Features:
+    """Features of all images of several batches, in their order."""
+    def cat(tensors: list[Tensor | None]) -> Tensor | None:
+        return None if tensors[0] is None else torch.cat(tensors)  # type: ignore[arg-type]
+
+    return Features(
+        torch.cat([part.composition for part in parts]),
+        *(cat([getattr(part, name) for part in parts]) for name in ('attribute', 'object', 'tokens')),
+        extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
 
 
 class Texts(NamedTuple):

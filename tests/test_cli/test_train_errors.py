@@ -16,7 +16,6 @@ BASE = "_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/baseline_shapes.py'\n"
     ('modle = dict(head=dict(fusion="logits"))\n', [], "sets 'modle', which no part reads. Did "
      "you mean 'model'"),
     ('train_cfg = dict(max_epochs=1\n', [], "is not valid Python: '(' was never closed in line"),
-    ('', ['--amp'], 'Mixed precision (--amp'),
     ('optim_wrapper = dict(type="AmpOptimWrapper")\n', [], 'needs a GPU'),
     ('', ['--work-dir', 'a_file'], 'The work folder a_file cannot be used'),
     ('', ['--resume', 'nothing.pth'], 'nothing.pth does not exist'),

@@ -51,6 +51,58 @@ def test_two_processes_equal_one_with_the_joined_batch(tmp_path, name):
         torch.testing.assert_close(first['state'][key], one['state'][key], atol=1e-3, rtol=0)
 
 
+def test_two_nodes_with_homes_of_their_own_train_as_two_processes(tmp_path):
+    """Two launchers, each with its own home and cache, as on two machines."""
+    port, options = free_port(), json.dumps({'default_hooks.prototypes.check_interval': 1})
+    folder = tmp_path / 'nodes'
+    folder.mkdir()
+    nodes = []
+    for node in range(2):
+        home = tmp_path / f'home{node}'
+        home.mkdir()
+        command = [sys.executable, '-m', 'torch.distributed.run', '--nnodes=2',
+                   f'--node_rank={node}', '--master_addr=127.0.0.1', f'--master_port={port}',
+                   '--nproc_per_node=1', str(WORKER), 'cluspro_shapes.py', str(folder), '32',
+                   'pytorch', options]
+        nodes.append(subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, 'OMP_NUM_THREADS': '1', 'HOME': str(home),
+                 'TORCH_HOME': str(home / 'torch'), 'XDG_CACHE_HOME': str(home / 'cache')}))
+    for node in nodes:
+        said = node.communicate(timeout=600)[1]
+        assert node.returncode == 0, said[-3000:]
+    first, second = (torch.load(folder / f'rank{rank}.pt')['state'] for rank in range(2))
+    assert all(value.equal(second[key]) for key, value in first.items())
+
+
+DRIFT = """
+import sys, torch
+from torch import distributed
+from mmcluspro.engine.ranks import require_same
+distributed.init_process_group('gloo')
+table = torch.arange(6.0)
+require_same({'The attr prototypes': table, 'The obj prototypes': table})
+moved = table.clone()
+if distributed.get_rank():
+    moved[4] = torch.nextafter(moved[4], torch.tensor(9.0))
+try:
+    require_same({'The attr prototypes': table, 'The obj prototypes': moved})
+except RuntimeError as error:
+    assert str(error).startswith('The obj prototypes of rank 1 differ from those of rank 0'), error
+    sys.exit(0)
+sys.exit('no error')
+"""
+
+
+def test_prototypes_that_drift_apart_are_found(tmp_path):
+    (tmp_path / 'drift.py').write_text(DRIFT)
+    done = subprocess.run(
+        [sys.executable, '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
+         f'--master_port={free_port()}', '--nproc_per_node=2', str(tmp_path / 'drift.py')],
+        capture_output=True, text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def test_ranks_may_have_unequal_last_batches(tmp_path):
     """Without round_up the second rank's last batch has one image less."""
     options = {'train_dataloader.dataset.indices': 127,

@@ -284,3 +284,27 @@ def test_half_precision_autocast(tower, images):
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.float(), expected, atol=0.2, rtol=0.1)
     assert all(p.grad.dtype == torch.float32 for p in tower.parameters() if p.requires_grad)
+
+
+def test_dropout_keeps_no_mask_and_gives_the_gradients_of_plain_dropout():
+    update = LowRank(torch.randn(12, 64), 4, 1.0, 0.3).train()
+    randomise(update)
+    x = torch.randn(50, 64, requires_grad=True)
+    kept = []
+
+    def plain():
+        return F.linear(F.linear(F.dropout(x, 0.3), update.a) * update.scale, update.b)
+
+    grads = []
+    for forward in (plain, lambda: update(x)):
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(
+                lambda t: kept.append(t.untyped_storage().data_ptr()) or t, lambda t: t):
+            y = forward()
+        large = {pointer for pointer in kept} - {
+            t.data_ptr() for t in (x, update.a, update.b)}
+        kept.clear()
+        grads.append((len(large), *torch.autograd.grad(y.square().sum(), [x, *update.parameters()])))
+    assert grads[0][0] > grads[1][0] == 1  # the product of rank 4
+    for one, other in zip(grads[0][1:], grads[1][1:]):
+        assert one.equal(other)

@@ -7,6 +7,7 @@ from .description_hook import DescriptionHook
 from .epoch_seed_hook import EpochSeedHook
 from .finite_hook import FiniteHook
 from .labels_hook import LabelsHook
+from .memory_hook import MemoryHook
 from .metrics_hook import TestMetricsHook
 from .prototype_hook import PrototypeHook
 from .resume_hook import ResumeHook
@@ -14,5 +15,5 @@ from .stop_hook import StopHook
 
 __all__ = [
     'CalibrationHook', 'CandidatesHook', 'ConsoleHook', 'DescriptionHook', 'EpochSeedHook',
-    'FiniteHook', 'LabelsHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook', 'StopHook',
-    'TestMetricsHook', 'needs_calibration', 'short_console']
+    'FiniteHook', 'LabelsHook', 'MemoryHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook',
+    'StopHook', 'TestMetricsHook', 'needs_calibration', 'short_console']

@@ -4,14 +4,17 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
+from mmcluspro.models.heads.cluspro_head import MOST_CALLS
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
 from ..finite import finite_rows, shorten
 from ..primitive_features import primitive_features
+from ..ranks import require_same
 from .parts import unwrap
 
 
@@ -28,17 +31,24 @@ class PrototypeHook(Hook):
         interval (int): Iterations between two entries of the clusters' health
             in the log (``used``, ``balance`` and ``drift`` of each branch).
             Defaults to 50.
+        check_interval (int): Iterations between two comparisons of the prototypes of all ranks,
+            by a checksum. Defaults to 500.
     """
 
     priority = 'ABOVE_NORMAL'
 
-    def __init__(self, init_samples: int | None = None, interval: int = 50) -> None:
+    def __init__(self, init_samples: int | None = None, interval: int = 50,
+                 check_interval: int = 500) -> None:
         if init_samples is not None and init_samples < 1:
             raise ValueError(f'PrototypeHook.init_samples must be positive, got {init_samples}.')
         if interval < 1:
             raise ValueError(f'PrototypeHook.interval must be positive, got {interval}.')
         self.init_samples = init_samples
+        if check_interval < 1:
+            raise ValueError(
+                f'PrototypeHook.check_interval must be positive, got {check_interval}.')
         self.interval = interval
+        self.check_interval = check_interval
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Says that a training from a published file starts from new prototypes."""
@@ -53,6 +63,11 @@ class PrototypeHook(Hook):
         """Fills the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
         banks = model.head.clustered
+        counts = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
+        if banks and counts > MOST_CALLS:
+            raise ValueError(f'optim_wrapper.accumulative_counts={counts}: prototypes remember the '
+                             f'features of {MOST_CALLS} batches at most. Use larger batches, or '
+                             'model.micro_batch.')
         if all(bool(bank.initialised) for bank in banks.values()):
             return
         total = len(runner.train_dataloader.dataset)
@@ -67,12 +82,22 @@ class PrototypeHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict | None = None) -> None:
-        """Eq. 9, with the features and assignments of this iteration."""
+        """Eq. 9, with the features and assignments since the last step of the optimizer."""
         head = unwrap(runner.model).head
-        head.update_prototypes()
+        if self._optimizer_moved(runner):
+            head.update_prototypes()
+        if self.every_n_train_iters(runner, self.check_interval):
+            require_same({f'The {branch} prototypes': bank.prototypes
+                          for branch, bank in head.clustered.items()})
         if self.every_n_train_iters(runner, self.interval):
             for name, value in head.health().items():
                 runner.message_hub.update_scalar(f'train/{name}', value)
+
+    @staticmethod
+    def _optimizer_moved(runner: Runner) -> bool:
+        """Whether this iteration ended with a step, or only added to the gradients."""
+        wrapper = runner.optim_wrapper
+        return not isinstance(wrapper, OptimWrapper) or wrapper.should_update()
 
 
 def _require_finite(features: dict[str, Tensor], dataset: Any, indices: np.ndarray) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from mmcluspro.features import CachedFeatures
 from mmcluspro.registry import MODELS
@@ -14,7 +16,7 @@ from mmcluspro.registry import MODELS
 from ..candidates import Candidates
 from ..clip_weights import shared_reading
 from ..state import compact_state_hooks
-from ..structures import Features, as_features
+from ..structures import Features, as_features, join
 
 
 @MODELS.register_module()
@@ -33,12 +35,18 @@ class CompositionalClassifier(ImageClassifier):
         neck (dict, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
             Defaults to None, for heads with the composition path only.
         full_state (bool): Save frozen weights too. Defaults to False.
+        micro_batch (int, optional): How many images run through the backbone together in
+            training. The rest waits, and activations are computed again in backward: memory of
+            one micro-batch, while clustering and losses see the whole batch. Defaults to None, all.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
             ``pretrained`` of mmpretrain's ImageClassifier.
     """
 
     def __init__(self, space: dict, backbone: dict, head: dict, neck: dict | None = None,
-                 full_state: bool = False, **kwargs: Any) -> None:
+                 full_state: bool = False, micro_batch: int | None = None,
+                 **kwargs: Any) -> None:
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f'model.micro_batch must be positive or None, got {micro_batch}.')
         with shared_reading():
             super().__init__(backbone, neck, dict(head, space=space), **kwargs)
         compact_state_hooks(self, full_state)
@@ -46,6 +54,7 @@ class CompositionalClassifier(ImageClassifier):
         for part in self.backbone.modules():
             if isinstance(part, CachedFeatures) and isinstance(preprocessor, Mapping):
                 part.expect(preprocessor=preprocessor)
+        self.micro_batch = micro_batch
         self.worlds: dict[str, Candidates] = {}
 
     @property
@@ -78,7 +87,12 @@ class CompositionalClassifier(ImageClassifier):
             inputs (Tensor): Normalised images, shape (B, 3, H, W).
             stage (str): 'neck', or 'backbone' for what it returned. Defaults to 'neck'.
         """
-        outputs = self.backbone(inputs)
+        size = self.micro_batch
+        if size and size < len(inputs) and torch.is_grad_enabled():
+            outputs = join([as_features(checkpoint(self.backbone, part, use_reentrant=False))
+                            for part in inputs.split(size)])
+        else:
+            outputs = self.backbone(inputs)
         if stage == 'neck' and self.with_neck:
             outputs = self.neck(outputs)
         return as_features(outputs)

@@ -16,7 +16,7 @@ from ..structures import TrainStep
 from .three_path_head import ThreePathHead
 
 BRANCHES = ('attr', 'obj')
-MOST_CALLS = 8  # of the loss between two updates; older features are dropped
+MOST_CALLS = 64  # of the loss between two updates; older features are dropped
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .injection import Injected
 
@@ -38,8 +39,17 @@ class LowRank(Injected):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., in) → (..., out)."""
+        if self.training and self.drop.p and torch.is_grad_enabled():
+            # Draws the mask again in backward: neither it nor the dropped copy of x is kept.
+            low = checkpoint(self._down, x, use_reentrant=False)
+        else:
+            low = self._down(x)
         # Scaled in the middle, where there are few channels.
-        return F.linear(F.linear(self.drop(x), self.a) * self.scale, self.b)
+        return F.linear(low * self.scale, self.b)
+
+    def _down(self, x: Tensor) -> Tensor:
+        """x (..., in) → (..., rank)."""
+        return F.linear(self.drop(x), self.a)
 
     def delta(self) -> Tensor:
         """The update as a matrix, float32, shape (out, in)."""

@@ -10,7 +10,7 @@ from mmcluspro.registry import MODELS
 
 from ..clip_loader import get_tokenizer, load_clip
 from ..state import declare_restorable
-from ..structures import TextTokens
+from ..structures import PATHS, TextTokens
 from .clip_tower import TextTower
 from .feature_cache import PairMemo
 from .prompt import PromptParts
@@ -76,6 +76,7 @@ class CLIPText(TextEncoder):
                       f'the text tower of {arch}: {reason}.', 'current')
         self.prefix_tree = prefix_tree and reason is None
         self._plans: PairMemo[PromptPlan] = PairMemo(3)
+        self._name_plans: dict[tuple[str, torch.device], PromptPlan] = {}
 
     def parts(self) -> PromptParts:
         return self.prompt()
@@ -149,6 +150,12 @@ class CLIPText(TextEncoder):
     def forget(self) -> None:
         super().forget()
         self._plans.clear()
+        self._name_plans.clear()
+
+    def prepare(self, pairs: Tensor) -> None:
+        """Plans the prompts of pairs (P, 2) and of all names: reads indices, computes nothing."""
+        for path in PATHS:
+            self._plan(path, pairs)
 
     @torch.compiler.disable  # lengths and indices of the prompts, no maths
     @torch.inference_mode(False)  # training may use a plan that was made in serving
@@ -156,7 +163,11 @@ class CLIPText(TextEncoder):
         device = self.logit_scale.device
         attributes, objects = self.prompt.attributes.lengths, self.prompt.objects.lengths
         if path != 'composition' or pairs is None:
-            return plan_names(attributes if path == 'attribute' else objects, device)
+            key = path, device
+            if key not in self._name_plans:  # making one waits for the device
+                self._name_plans[key] = plan_names(
+                    attributes if path == 'attribute' else objects, device)
+            return self._name_plans[key]
 
         def compute() -> PromptPlan:
             self._check_range(pairs)
