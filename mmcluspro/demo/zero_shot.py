@@ -16,13 +16,18 @@ CONFIG = 'clip_zeroshot_shapes.py'
 
 def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInferencer:
     """CLIP zero-shot on the pairs of Shapes, of which nothing has to be trained or loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'zero_shot.pth'
+        write_checkpoint(path)
+        return CZSLInferencer(path, device)
+
+
+def write_checkpoint(path: Path) -> None:
+    """Writes the untrained model as a checkpoint."""
     cfg = read_config(CONFIG)
     dataset_meta = dict(space=ShapesCZSL.make_space('train').to_dict(),
                         known_pairs=ShapesCZSL.make_space('all').pairs.tolist())
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         weights = MODELS.build(cfg.model).state_dict()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / 'zero_shot.pth'
-        meta = dict(description=describe(cfg), dataset_meta=dataset_meta)
-        torch.save(dict(state_dict=weights, meta=meta), path)
-        return CZSLInferencer(path, device)
+    meta = dict(description=describe(cfg), dataset_meta=dataset_meta)
+    torch.save(dict(state_dict=weights, meta=meta), path)

@@ -73,13 +73,13 @@ def as_features(outputs: Features | Tensor | Sequence[Tensor]) -> Features:
 
 def join(parts: Sequence[Features]) -> Features:
     """Features of all images of several batches, in their order."""
-    def cat(tensors: list[Tensor | None]) -> Tensor | None:
-        return None if tensors[0] is None else torch.cat(tensors)  # type: ignore[arg-type]
+    def cat(name: str) -> Tensor | None:
+        tensors = [getattr(part, name) for part in parts]
+        return None if tensors[0] is None else torch.cat(tensors)
 
-    return Features(
-        torch.cat([part.composition for part in parts]),
-        *(cat([getattr(part, name) for part in parts]) for name in ('attribute', 'object', 'tokens')),
-        extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
+    extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+    return Features(torch.cat([part.composition for part in parts]), cat('attribute'),
+                    cat('object'), cat('tokens'), extra)
 
 
 class Texts(NamedTuple):

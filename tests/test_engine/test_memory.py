@@ -116,7 +116,8 @@ def test_the_hook_says_it_once_and_warns_where_it_does_not_fit(step, monkeypatch
     monkeypatch.setattr(runner.logger, 'warning', warnings.append)
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     for size in (10**12, 10**9):
-        monkeypatch.setattr('mmcluspro.engine.hooks.memory_hook.device_bytes', lambda _: size)
+        monkeypatch.setattr('mmcluspro.engine.hooks.memory_hook.device_bytes',
+                            lambda _, size=size: size)
         hook = MemoryHook(devices=['cpu'])
         for i in range(2):
             hook.before_train_iter(runner, i, batch)

@@ -301,10 +301,10 @@ def test_dropout_keeps_no_mask_and_gives_the_gradients_of_plain_dropout():
         with torch.autograd.graph.saved_tensors_hooks(
                 lambda t: kept.append(t.untyped_storage().data_ptr()) or t, lambda t: t):
             y = forward()
-        large = {pointer for pointer in kept} - {
-            t.data_ptr() for t in (x, update.a, update.b)}
+        large = set(kept) - {t.data_ptr() for t in (x, update.a, update.b)}
         kept.clear()
-        grads.append((len(large), *torch.autograd.grad(y.square().sum(), [x, *update.parameters()])))
+        leaves = [x, *update.parameters()]
+        grads.append((len(large), *torch.autograd.grad(y.square().sum(), leaves)))
     assert grads[0][0] > grads[1][0] == 1  # the product of rank 4
     for one, other in zip(grads[0][1:], grads[1][1:]):
         assert one.equal(other)

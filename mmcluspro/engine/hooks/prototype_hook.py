@@ -63,9 +63,9 @@ class PrototypeHook(Hook):
         """Fills the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
         banks = model.head.clustered
-        counts = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
-        if banks and counts > MOST_CALLS:
-            raise ValueError(f'optim_wrapper.accumulative_counts={counts}: prototypes remember the '
+        added = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
+        if banks and added > MOST_CALLS:
+            raise ValueError(f'optim_wrapper.accumulative_counts={added}: prototypes remember the '
                              f'features of {MOST_CALLS} batches at most. Use larger batches, or '
                              'model.micro_batch.')
         if all(bool(bank.initialised) for bank in banks.values()):

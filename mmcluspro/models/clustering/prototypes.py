@@ -117,7 +117,8 @@ class PrototypeBank(nn.Module):
         self.register_buffer('counts', torch.zeros(num_classes, dtype=torch.long))
         self.register_buffer('seeded', torch.zeros(num_classes, dtype=torch.bool))
         self.register_buffer('initialised', torch.tensor(False))
-        self.register_buffer('owner', torch.zeros(0, dtype=torch.long), persistent=False)
+        self.register_buffer('owner', torch.arange(num_classes).repeat_interleave(size),
+                             persistent=False)
         self.register_buffer('transported', torch.zeros((), dtype=torch.long), persistent=False)
         self.register_buffer('assigned', torch.zeros((), dtype=torch.long), persistent=False)
         self.queue = FeatureQueue(num_classes, queue_size, dim) if queue_size else None
