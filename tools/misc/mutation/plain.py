@@ -39,6 +39,7 @@ def make_exported_table(folder: Path) -> Path:
            for name in ('text_a', 'text_o', 'text_c')},
         attributes=np.array(['wet', 'dry', 'old']), objects=np.array(['cat', 'dog', 'car']),
         pairs=np.array([[0, 0], [1, 1], [2, 2]]), seen=np.array([True, False, True]),
+        feasible=np.array([True, True, False]),
         info=np.array(json.dumps(dict(scale=100.0, weights='abc')))), folder / 'table.npz')
     return folder / 'table.npz'
 
