@@ -1,4 +1,5 @@
 """The commands: found, explained, and the same as the tools."""
+import subprocess
 import sys
 
 import pytest
@@ -71,3 +72,19 @@ def test_configs_elsewhere_find_the_shipped_ones(tmp_path, monkeypatch):
                    'train_cfg = dict(max_epochs=3)\n')
     cfg = load_config(train.parse_args([str(own)]), ('train', ), True)
     assert cfg.train_cfg.max_epochs == 3 and cfg.model.type == 'mmcluspro.CompositionalClassifier'
+
+
+def test_help_imports_no_torch_and_so_takes_no_time():
+    code = ("import sys; from mmcluspro.cli import main; main(['--help']); "
+            "sys.exit(bool({'torch', 'mmengine', 'mmcv'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith('usage: mmcluspro COMMAND')
+
+
+@pytest.mark.parametrize('words, says', [(['predict', 'no.pth', 'no.jpg'], True),
+                                         (['predict', '--help'], False)])
+def test_a_terminal_is_told_that_it_loads(words, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
+    with pytest.raises(SystemExit):
+        run(words)
+    assert ('loading …' in capsys.readouterr().err) == says
