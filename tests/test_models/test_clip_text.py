@@ -275,6 +275,23 @@ def test_pretrained_names_are_plain_sentences_whatever_was_learned(build, prefix
     assert not got.requires_grad
 
 
+@pytest.mark.parametrize('prefix_tree', [True, False])
+def test_sentences_are_those_of_the_tower_and_kept(build, prefix_tree):
+    text, model = build(prefix_tree=prefix_tree)
+    sentences = ['two cats asleep', 'an old, unpainted wardrobe', 'red']
+    got = text.encode_sentences(sentences)
+
+    tokens = TOKENIZER('text_plain')(sentences)
+    assert torch.allclose(got, normalize(model.encode_text(tokens), dim=-1), atol=1e-5)
+    assert text.encode_sentences(sentences) is got and not got.requires_grad
+    for number in range(4):
+        text.encode_sentences([f'cat {number}'])
+    assert text.encode_sentences(sentences) is not got, 'only the last few lists are kept'
+    for bad in ('', 'word ' * 20):
+        with pytest.raises(ValueError, match='1 to 14 tokens'):
+            text.encode_sentences([bad])
+
+
 def test_readable_gives_names_other_words(build):
     text, model = build(prompt=HARD, readable={'Boots.Mid-Calf': 'shoe'})
     tokens = TOKENIZER('text_plain')(['a photo of old shoe'])

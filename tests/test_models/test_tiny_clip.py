@@ -70,6 +70,7 @@ def test_it_recognises_primitives_far_above_chance_without_training(model, part)
     assert right > 5 / len(names)
 
 
+@pytest.mark.slow
 def test_the_script_goes_on_from_weights_and_resumes(tmp_path):
     tool = Path(__file__).resolve().parents[2] / 'tools' / 'pretrain_tiny_clip.py'
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from mmengine.logging import print_log
 from torch import Tensor
+from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
 
@@ -19,6 +20,7 @@ from .prompt_plan import PromptPlan, plan_names, plan_pairs
 from .text_encoder import TextEncoder, check_pairs
 
 PLAIN_CONTEXT = 'a photo of'
+KEPT_LISTS = 4  # of sentences
 
 
 @MODELS.register_module()
@@ -77,6 +79,7 @@ class CLIPText(TextEncoder):
         self.prefix_tree = prefix_tree and reason is None
         self._plans: PairMemo[PromptPlan] = PairMemo(3)
         self._name_plans: dict[tuple[str, torch.device], PromptPlan] = {}
+        self._sentences: dict[tuple[str, ...], Tensor] = {}
 
     def parts(self) -> PromptParts:
         return self.prompt()
@@ -118,11 +121,37 @@ class CLIPText(TextEncoder):
     @torch.no_grad()
     def pretrained(self, names: Sequence[str]) -> Tensor:
         """Features of ``a photo of <name>`` with the tokens of each readable name, (n, out_dim)."""
-        runs = self.tower.embed([self.readable(name) for name in names])
+        return self._plain([self.readable(name) for name in names],
+                           self.tower.embed([PLAIN_CONTEXT])[0])
+
+    def encode_sentences(self, sentences: Sequence[str]) -> Tensor:
+        """Features of whole sentences, such as descriptions of pairs, shape (n, out_dim).
+
+        Nothing learns here, so that the features of the last few lists are kept.
+
+        Args:
+            sentences (Sequence[str]): Texts as CLIP reads them.
+        """
+        key = tuple(sentences)
+        if key not in self._sentences:
+            if len(self._sentences) == KEPT_LISTS:
+                self._sentences.pop(next(iter(self._sentences)))
+            found = self.for_cache(lambda: self._plain(key))()
+            self._sentences[key] = F.normalize(found.float(), dim=-1)
+        return self._sentences[key]
+
+    def _plain(self, texts: Sequence[str], context: Tensor | None = None) -> Tensor:
+        """Features of texts after a context, with nothing that was trained, of any norm."""
+        runs = self.tower.embed(texts)
+        context = runs[0][:0] if context is None else context
+        room = self.tower.context_length - len(self.tower.frame.start) - 1 - len(context)
+        for text, run in zip(texts, runs):
+            if not 0 < len(run) <= room:
+                raise ValueError(f'The text tower reads texts of 1 to {room} tokens, got '
+                                 f'{len(run)}: {text!r}.')
         plan = plan_names([len(run) for run in runs], self.logit_scale.device)
         encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
-        return encode_prompts(encoder, plan, self.tower.embed([PLAIN_CONTEXT])[0], None,
-                              torch.cat(runs), self.chunk_size)
+        return encode_prompts(encoder, plan, context, None, torch.cat(runs), self.chunk_size)
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Adds names that were not trained, behind those there are.
@@ -151,6 +180,7 @@ class CLIPText(TextEncoder):
         super().forget()
         self._plans.clear()
         self._name_plans.clear()
+        self._sentences.clear()
 
     def prepare(self, pairs: Tensor) -> None:
         """Plans the prompts of pairs (P, 2) and of all names: reads indices, computes nothing."""

@@ -69,13 +69,19 @@ class TextEncoder(nn.Module):
 
     def encode_tokens(self, pairs: Tensor) -> TextTokens:
         """States of all tokens of the prompts of pairs (P, 2), for heads that read single words."""
-        raise NotImplementedError(
-            f'{type(self).__name__} has no tokens: use mmcluspro.CLIPText for model.head.text.')
+        raise self._without('tokens')
+
+    def encode_sentences(self, sentences: Sequence[str]) -> Tensor:
+        """Features of whole sentences, unit norm, shape (n, out_dim)."""
+        raise self._without('sentences')
 
     def project(self, states: Tensor) -> Tensor:
         """Token states (…, width) to the joint space, (…, out_dim), not normalised."""
-        raise NotImplementedError(
-            f'{type(self).__name__} has no tokens: use mmcluspro.CLIPText for model.head.text.')
+        raise self._without('tokens')
+
+    def _without(self, what: str) -> NotImplementedError:
+        return NotImplementedError(
+            f'{type(self).__name__} has no {what}: use mmcluspro.CLIPText for model.head.text.')
 
     def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features of all attributes, all objects and the asked pairs (Eq. 2).
