@@ -63,6 +63,7 @@ def test_baseline_and_cluspro_are_measured(tmp_path):
     assert 'ClusPro parameters 1.00×, memory 1.02×, training 1.15×, inference 1.00×' in done.stdout
 
 
+@pytest.mark.slow
 def test_a_config_that_fails_is_named(tmp_path):
     (tmp_path / 'broken.py').write_text('train_cfg = 3 +\n')
     done = subprocess.run(

@@ -3,9 +3,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from scipy import stats
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'analysis_tools' / 'last_epoch.py'
+pytestmark = pytest.mark.slow
 
 
 def run(*words):

@@ -92,6 +92,7 @@ def test_a_missing_file_is_named(tmp_path):
         load_model(tmp_path / 'nothing.pth')
 
 
+@pytest.mark.slow
 def test_importing_the_package_stays_light():
     code = ('import sys, mmcluspro; heavy = {"open_clip", "mmpretrain.models"} & set(sys.modules);'
             'assert not heavy, heavy; assert "CZSLInferencer" in mmcluspro.__all__')

@@ -244,6 +244,7 @@ def test_a_full_disk_leaves_a_whole_file(suffix, before, part, tmp_path, monkeyp
     result.close()
 
 
+@pytest.mark.slow
 def test_a_second_process_does_not_write_to_the_same_file(tmp_path):
     code = ('import sys, time; from mmcluspro.cli.result_file import ResultFile; '
             'file = ResultFile(sys.argv[1], {}, 1); print("open", flush=True); time.sleep(60)')

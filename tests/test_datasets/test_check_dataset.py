@@ -162,6 +162,7 @@ def test_the_tool_ends_with_0_or_1(layout, tool, capsys):
     assert '5 x image:' in text and '… and 3 more' in text and '5 faults' in text
 
 
+@pytest.mark.slow
 def test_the_tool_as_a_program(tmp_path):
     run = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True,
                          text=True, check=False)

@@ -57,6 +57,7 @@ def test_a_taken_port_is_said_in_words(tmp_path):
             serve(page, str(tmp_path), '127.0.0.1', port)
 
 
+@pytest.mark.slow
 def test_one_command_serves_the_page_until_it_is_ended(tmp_path):
     pytest.importorskip('gradio')
     with socket.socket() as free:

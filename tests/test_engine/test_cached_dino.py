@@ -77,8 +77,8 @@ def extract(cfg, folder, *arguments):
         tool.main()
 
 
-@pytest.mark.parametrize('data', ['utzappos', 'cgqa'])
-@pytest.mark.parametrize('method', ['baseline', 'cluspro'])
+@pytest.mark.parametrize('data', ['utzappos', pytest.param('cgqa', marks=pytest.mark.slow)])
+@pytest.mark.parametrize('method', [pytest.param('baseline', marks=pytest.mark.slow), 'cluspro'])
 def test_features_equal_images(folder, data, method, capsys):
     images = small(f'dino_{method}_{data}', folder)
     cached = small(f'frozen_dino_{method}_{data}', folder)

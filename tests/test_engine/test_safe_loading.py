@@ -36,6 +36,7 @@ print('untouched')
 '''
 
 
+@pytest.mark.slow
 def test_importing_every_module_leaves_mmengine_and_torch_as_they_were():
     done = subprocess.run([sys.executable, '-c', IMPORT_ALL], capture_output=True, text=True)
     assert done.stdout.strip() == 'untouched', done.stderr[-2000:]

@@ -380,6 +380,7 @@ print('RESULT', json.dumps([metric.evaluate(num), metric.chosen._asdict()]))
 """
 
 
+@pytest.mark.slow
 def test_two_ranks_with_a_padded_batch_give_the_same_numbers(tmp_path):
     closed = make_space()
     scores, _, labels = make_scores(closed.open_world(), closed, num=15)

@@ -37,6 +37,7 @@ def server(tmp_path, monkeypatch):
         started.shutdown()
 
 
+@pytest.mark.slow
 def test_several_processes_ask_once(server, tmp_path):
     address, asked = server
     code = (f'from mmcluspro.utils.download import download; '
