@@ -1,14 +1,15 @@
-"""baseline_fashion.py on stored features of the frozen fashion_clip, see docs/fashion.md."""
-_base_ = 'baseline_fashion.py'
-features = 'data/features/fashion_dinov2_s'
+"""The three-path baseline on stored features of the frozen fashion_clip, see docs/fashion.md."""
+_base_ = [
+    '_base_/models/three_path_fashion_clip.py',
+    '_base_/datasets/fashion_features.py',
+    '_base_/schedules/fashion_features.py',
+    '_base_/default_runtime.py',
+]
 model = dict(
+    space=_base_.space,
     data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
     backbone=dict(
         peft=None,
         backbone=dict(
-            _delete_=True, type='mmcluspro.CachedFeatures', features=features,
-            backbone=_base_.dinov2)))
-stored = dict(features=features, check_images=False)
-train_dataloader = dict(num_workers=0, dataset=dict(**stored, pipeline=_base_.test_pipeline))
-val_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)
-test_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)
+            _delete_=True, type='mmcluspro.CachedFeatures', backbone=_base_.dinov2,
+            features='data/features/fashion_dinov2_s')))

@@ -2,7 +2,7 @@
 _base_ = [
     '../_base_/models/one_path_fashion_clip.py',
     '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion.py',
+    '../_base_/schedules/fashion_features.py',
     '../_base_/default_runtime.py',
 ]
 model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(

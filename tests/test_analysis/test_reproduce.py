@@ -12,6 +12,7 @@ import pytest
 
 from experiments import Store
 from experiments.execution import Active, LocalJobs, clock, devices, interruptible
+from experiments.forked import Forked
 from experiments.work_folder import open_log, time_left
 
 RUNS = 'work_dirs/reproduce/runs'
@@ -350,3 +351,31 @@ def test_a_queue_that_does_not_answer_gets_nothing_twice(reproduce, home, monkey
     assert code == 1 and 'Unable to contact' in err and 'learn_shapes_seed0: job' not in out
     fake(bin_folder, 'squeue', 'import sys; sys.exit("slurm_load_jobs error: Invalid job id")')
     assert reproduce(*flags)[0] == 0
+
+
+def test_forked_runs_are_those_that_one_would_type(reproduce, monkeypatch):
+    warmed = []
+    monkeypatch.setattr(reproduce.module, 'warm_up', lambda: warmed.append(True))
+    here = os.getpid(), os.environ.get('OMP_NUM_THREADS')
+
+    code, _, err = reproduce('table4a', '--seeds', '2', '--fork')
+    assert code == 1 and 'FAILED learn_shapes-head.k=7_seed0: error: no space left' in err
+    code, out, _ = reproduce('table4a', '--seeds', '2', '--fork')
+
+    assert code == 0 and '4 runs: 2 finished, 2 to do.' in out and warmed
+    assert '| K=1 | 2 | 60.5 ± 0.7 |' in out
+    first, second = calls(reproduce.place, 'learn_shapes-head.k=7_seed0')
+    assert first == second and '--resume' in second
+    assert here == (os.getpid(), os.environ.get('OMP_NUM_THREADS'))
+
+
+def test_a_forked_run_can_be_ended_and_waited_for(tmp_path):
+    (tmp_path / 'hang.py').write_text('import time\nprint("hangs", flush=True)\ntime.sleep(60)\n')
+    with open(tmp_path / 'log', 'w') as log:
+        run = Forked([sys.executable, str(tmp_path / 'hang.py')], log,
+                     {**os.environ, 'OMP_NUM_THREADS': '1'})
+    with pytest.raises(subprocess.TimeoutExpired):
+        run.wait(timeout=0.2)
+    assert run.poll() is None
+    run.terminate()
+    assert run.wait(timeout=30) == run.returncode == -signal.SIGTERM

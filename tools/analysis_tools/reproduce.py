@@ -29,6 +29,8 @@ from experiments import (
     write_report,
 )
 from experiments.execution import LocalJobs, command
+from experiments.forked import warm_up
+from experiments.in_process import InProcess
 from experiments.metafile import fill_metafile
 from experiments.readme import fill_page, page_blocks
 from experiments.slurm import SlurmJobs, batch_command
@@ -49,6 +51,12 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--seeds', type=int, default=3, help='how many (default 3)')
     parser.add_argument('--first-seed', type=int, default=0, help='default 0')
     parser.add_argument('--jobs', type=int, help='runs at a time (default: one a GPU, or 2)')
+    parser.add_argument('--fork', action='store_true',
+                        help='on CPUs, fork the runs from this process instead of starting Python '
+                        'for each: saves seconds per run, which is most of a run on features')
+    parser.add_argument('--in-process', action='store_true',
+                        help='for configs on stored features: train and evaluate (closed world) in '
+                        'this process, without checkpoints and logs, in seconds per run')
     parser.add_argument('--rows', nargs='+', metavar='NAME', help='only these rows')
     parser.add_argument('--reference', metavar='NAME',
                         help='row that differences are taken to (default: the first of the table; '
@@ -88,6 +96,8 @@ def parse_args() -> argparse.Namespace:
     for name in ('seeds', 'jobs'):
         if getattr(args, name) < 1:
             parser.error(f'--{name} must be at least 1, got {getattr(args, name)}.')
+    if args.fork and torch.cuda.device_count():
+        parser.error('--fork is for CPUs: a forked process cannot use the GPU.')
     if args.first_seed < 0:
         parser.error(f'--first-seed must be at least 0, got {args.first_seed}.')
     return args
@@ -191,7 +201,12 @@ def execute(args: argparse.Namespace, store: Store,
     if args.launcher == 'slurm':
         jobs = SlurmJobs(store, Path(args.work_dir), args.partition, args.slurm_args)
         return jobs([(run, worker(args, table, row, run)) for run, table, row in todo])
-    local = LocalJobs(store, TOOLS, Path(args.work_dir), args.jobs, torch.cuda.device_count())
+    if args.in_process:
+        return InProcess(store, TOOLS)([run for run, _, _ in todo])
+    if args.fork:
+        warm_up()
+    local = LocalJobs(store, TOOLS, Path(args.work_dir), args.jobs, torch.cuda.device_count(),
+                      fork=args.fork)
     return local([run for run, _, _ in todo])
 
 

@@ -1,6 +1,7 @@
 """The three-path baseline without CLIP on Fashion: frozen DINOv2-S and GloVe (Table 9).
 
-On stored features, class token and mean of the patch tokens. Temperature and vectors that learn
+On stored features, class token and mean of the patch tokens; narrow, so that a run takes seconds
+of one core. Temperature and vectors that learn
 are those of the DINO configs.
 """
 # The words of the shop's titles; GloVe lacks churidar and jeggings.
@@ -26,16 +27,16 @@ model = dict(
                 type='mmcluspro.DINOv2', arch='small',
                 pretrained='data/weights/dinov2_vits14_pretrain.pth')),
         in_channels=768,
-        out_dim=512,
+        out_dim=128,
         pool='cls_avg'),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=512),
+    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=128),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(
             type='mmcluspro.WordVectorText',
             path='data/word_vectors/glove_6B_50d.bin',
             readable=readable,
-            out_dim=512,
-            hidden_dim=512,
+            out_dim=128,
+            hidden_dim=128,
             learn_vectors=True,
             temperature=0.02)))

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from mmcluspro.version import __version__
 
+from .forked import Forked
 from .records import Run
 from .run_store import Store
 from .work_folder import Note, failure, open_log, time_left, validation_fields
@@ -93,7 +94,7 @@ def interruptible() -> Iterator[None]:
 class Active:
     """A run at work."""
     run: Run
-    process: subprocess.Popen
+    process: subprocess.Popen | Forked
     log: IO[str]
     work_dir: Path
     slot: int
@@ -112,12 +113,14 @@ class LocalJobs:
         say (Callable): Prints a line. Defaults to ``print`` with flush.
         interval (float): Seconds between two lines on the runs at work.
             Defaults to 60.
+        fork (bool): Fork the runs from this process, after :func:`warm_up`. Defaults to False.
     """
 
     def __init__(self, store: Store, tools: Path, work: Path, jobs: int = 1, gpus: int = 0,
-                 say: Callable[[str], None] | None = None, interval: float = 60.0) -> None:
+                 say: Callable[[str], None] | None = None, interval: float = 60.0,
+                 fork: bool = False) -> None:
         self.store, self.tools, self.work = store, tools, work
-        self.jobs, self.gpus, self.interval = jobs, gpus, interval
+        self.jobs, self.gpus, self.interval, self.fork = jobs, gpus, interval, fork
         self.say = say or (lambda text: print(text, flush=True))
         self.commit = commit_of(tools)
         self.active: list[Active] = []
@@ -179,7 +182,8 @@ class LocalJobs:
         Note(work_dir).begin(run.fingerprint, self.commit)
         log.write(f'$ {shlex.join(words)}\n')
         log.flush()
-        process = subprocess.Popen(words, stdout=log, stderr=log, env=env)
+        process = Forked(words, log, env) if self.fork else subprocess.Popen(
+            words, stdout=log, stderr=log, env=env)
         self.active.append(Active(run, process, log, work_dir, slot, time.time()))
 
     def _set_aside(self, run: Run, work_dir: Path) -> None:
