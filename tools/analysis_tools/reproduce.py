@@ -219,7 +219,8 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
         print(f'\n{path.read_text(encoding="utf-8")}\n→ {path.with_suffix("")}.md, .csv, .tex'
               + (', .png, .svg' if path.with_suffix('.png').exists() else ''))
     if args.readme:
-        blocks = page_blocks(load_tables(PAPER).values(), store, CONFIGS)
+        every = load_tables(PAPER) | (load_tables(args.own) if args.own else {})
+        blocks = page_blocks(every.values(), store, CONFIGS)
         for page in args.readme:
             print(f'{page}: {", ".join(fill_page(page, blocks)) or "no tables"}.')
     if args.metafile:

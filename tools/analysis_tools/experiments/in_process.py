@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from mmengine.logging import MMLogger
 
+from mmcluspro.registry import MODELS
+
 from .execution import clock, commit_of
 from .fast_runs import PhaseData, evaluate, read_phases, read_vectors_once, train
 from .records import Run
@@ -58,7 +60,8 @@ class InProcess:
         if key not in self.data:
             self.data = {key: read_phases(run.cfg, tuple(loaders))}
         data = self.data[key]
-        model = train(run.cfg, data['train'], run.seed)
+        model = train(run.cfg, data['train'], run.seed) if run.learns else MODELS.build(
+            run.cfg.model)
         found = {}
         for phase in phases:
             numbers = evaluate(model, data[phase])

@@ -100,15 +100,15 @@ def page_blocks(tables: Iterable[Table], store: Store, configs: Path,
             that have records. Defaults to None, all.
 
     Returns:
-        dict[str, str]: Markdown by the key of the table; ``<key>_shapes`` and
-        ``<key>_shapes_large`` are :func:`markdown` of that dataset, ``results`` is
-        Table 1 in short, both worlds.
+        dict[str, str]: Markdown by the key of the table; ``<key>_shapes``,
+        ``<key>_shapes_large`` and ``<key>_fashion`` are :func:`markdown` of that dataset,
+        ``results`` is Table 1 in short, both worlds.
     """
     seeds = sorted({seed for _, _, seed in store.records}) or [0]
     blocks = {}
     for table in tables:
         summaries: list[Summary] = []
-        for dataset in ('shapes_large', 'shapes'):
+        for dataset in ('fashion', 'shapes_large', 'shapes'):
             if dataset not in table.datasets:
                 continue
             runs = row_runs(table.pick(None), dataset, configs, seeds)

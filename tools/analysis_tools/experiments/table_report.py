@@ -58,8 +58,9 @@ def cells(table: Table, summaries: Sequence[Summary], dataset: str,
     """
     theirs = table.paper_dataset(dataset)
     reference = next((s.row.name for s in summaries if s.is_reference), 'reference')
-    head = ['', 'runs', *HEADS.values(), f'AUC − {reference}, paired',
-            f'paper, {DATASETS[theirs]}: ' + ' / '.join(HEADS.values())]
+    head = ['', 'runs', *HEADS.values(), f'AUC − {reference}, paired']
+    if table.printed:
+        head.append(f'paper, {DATASETS[theirs]}: ' + ' / '.join(HEADS.values()))
     body = []
     for summary in summaries:
         if summary.run is None and theirs != dataset:
@@ -69,7 +70,8 @@ def cells(table: Table, summaries: Sequence[Summary], dataset: str,
             summary.difference.get(f'{WORLDS[table.world]}/auc'))
         printed = summary.row.paper.get(theirs)
         paper = ' / '.join(f'{value:.1f}' for value in printed) if printed else '–'
-        body.append([summary.row.name, state(summary, seeds), *numbers, gap, paper])
+        body.append([summary.row.name, state(summary, seeds), *numbers, gap,
+                     *([paper] if table.printed else [])])
     return head, body
 
 
@@ -91,8 +93,9 @@ def caption(table: Table, summaries: Sequence[Summary], dataset: str,
     """What the table is, in a sentence or two."""
     commits = sorted({record.get('commit', 'unknown') for summary in summaries
                       for record in summary.records.values()})
-    spread = (f'mean ± standard deviation over seeds {seeds[0]} to {seeds[-1]}; the last column '
-              'but one is the mean difference seed by seed ± half its 95% t-interval.'
+    column = 'last column but one' if table.printed else 'last column'
+    spread = (f'mean ± standard deviation over seeds {seeds[0]} to {seeds[-1]}; the {column} '
+              'is the mean difference seed by seed ± half its 95% t-interval.'
               if len(seeds) > 1 else f'seed {seeds[0]} alone.')
     text = (f'{table.label}. {table.title}, on {DATASETS[dataset]}, test split, {table.world} '
             f'world, in percent: {spread}')

@@ -65,6 +65,11 @@ class Table:
         """str: For example 'Table 4a'."""
         return self.key.replace('table', 'Table ')
 
+    @property
+    def printed(self) -> bool:
+        """bool: Whether the paper prints numbers for it."""
+        return any(row.paper for row in self.rows)
+
     def paper_dataset(self, dataset: str) -> str:
         """The dataset whose printed numbers stand beside ours: its own, or UT-Zappos."""
         own = any(dataset in row.paper for row in self.rows)
