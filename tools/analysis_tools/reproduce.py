@@ -30,7 +30,6 @@ from experiments import (
 )
 from experiments.execution import LocalJobs, command
 from experiments.forked import warm_up
-from experiments.in_process import InProcess
 from experiments.metafile import fill_metafile
 from experiments.readme import fill_page, page_blocks
 from experiments.slurm import SlurmJobs, batch_command
@@ -202,6 +201,7 @@ def execute(args: argparse.Namespace, store: Store,
         jobs = SlurmJobs(store, Path(args.work_dir), args.partition, args.slurm_args)
         return jobs([(run, worker(args, table, row, run)) for run, table, row in todo])
     if args.in_process:
+        from experiments.in_process import InProcess  # imports the models
         return InProcess(store, TOOLS)([run for run, _, _ in todo])
     if args.fork:
         warm_up()
