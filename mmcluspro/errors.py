@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 
 
 def describe(faults: Sequence[Fault], limit: int = 5) -> str:
-    """The first faults, one a line, and a count of the rest."""
+    """The first faults, one per line, and a count of the rest."""
     lines = [f'  {fault}' for fault in faults[:limit]]
     if len(faults) > limit:
         lines.append(f'  … and {len(faults) - limit} more')

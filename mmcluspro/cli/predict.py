@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --pairs pairs.txt --threshold 0.5
   mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --attributes wet dry --objects cat dog
 
---out .csv: a line an image; .json: a list; .jsonl: a line of JSON an image. The same command
+--out .csv: one line per image; .json: a list; .jsonl: one JSON object per line. The same command
 again goes on where it stopped. An image that cannot be read gets a line with the reason in the
 column error."""
 

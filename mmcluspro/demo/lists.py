@@ -10,7 +10,7 @@ MAX_TEXT = 5_000_000  # characters of a box; more is not even divided into lines
 
 
 def parse_names(text: str, what: str) -> list[str]:
-    """Names of a text box, one a line or with commas between them.
+    """Names of a text box, one per line or with commas between them.
 
     Args:
         text (str): What the user wrote.

@@ -7,7 +7,7 @@ A score s of Eq. 13 becomes a probability over the pairs of a world by
 
 with z = s for a head whose scores are logits. T = 1 and β = 0 give s / Σ s, the mixture of the
 two terms of Eq. 13. β is the bias with the best harmonic mean, counted in z; T then minimises the
-negative log-likelihood, which is convex in 1 / T. A few numbers a sample are kept, see
+negative log-likelihood, which is convex in 1 / T. A few numbers per sample are kept, see
 :class:`LogSums`; nothing of the size images × pairs is.
 """
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogSums(NamedTuple):
     unseen: np.ndarray  # (N, J, A): the same over the feasible unseen pairs
 
     def to_rows(self) -> list[np.ndarray]:
-        """One array a sample."""
+        """One array per sample."""
         parts = [np.reshape(part, (len(self.true), -1)) for part in self]
         return list(np.concatenate(parts, axis=1, dtype=np.float64))
 

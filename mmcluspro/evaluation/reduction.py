@@ -32,7 +32,7 @@ class Margins(NamedTuple):
     obj_right: np.ndarray | None  # (N, J, K) bool, at bias 0
 
     def to_rows(self) -> list[np.ndarray]:
-        """One float64 array a sample, which is what ranks exchange. Needs ``pairs``."""
+        """One float64 array per sample, which is what ranks exchange. Needs ``pairs``."""
         parts = [np.reshape(part, (len(self.is_seen), -1)) for part in self if part is not None]
         return list(np.concatenate(parts, axis=1, dtype=np.float64))
 
@@ -76,7 +76,7 @@ def reduce_scores(scores: Tensor | Sequence[Tensor],
             needs scores >= 0. Defaults to 'score'.
 
     Returns:
-        Margins: A few numbers a sample.
+        Margins: A few numbers per sample.
     """
     check_space(bias_on)
     groups = (groups or PairGroups.all_feasible(seen)).to(scores[0].device)

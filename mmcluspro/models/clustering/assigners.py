@@ -146,8 +146,8 @@ class LocalAwareOT:
     def warn_if_unconverged(self) -> None:
         """Warns if more than a tenth of the last problems did not converge; waits for the device.
 
-        Single ones are common: a primitive whose queue has just begun to fill. Its assignment is
-        that of a larger marginal error, and the next visit goes on from there.
+        A few are normal: the queue of a primitive may have just begun to fill. Its assignment then
+        has a larger marginal error, and the next step continues from there.
         """
         report = self.report
         if report is None:

@@ -13,8 +13,8 @@ from .lora_attention import PARTS, LoRAAttention, adaptable_attention
 from .lora_layers import LoRALayer, LoRALinear
 
 TARGETS = ('attn.q', 'attn.k', 'attn.v', 'attn.out_proj', 'mlp.c_fc', 'mlp.c_proj')
-# These read the matrices of their linear layers and never call them: an update of one would be
-# passed by in silence.
+# These read the matrices of their linear layers and never call them, so that updates of one would
+# be silently ignored.
 READERS = (nn.MultiheadAttention, AttentionPool2d)
 
 

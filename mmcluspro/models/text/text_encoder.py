@@ -42,7 +42,7 @@ class TextEncoder(nn.Module):
         self.cache = FeatureCache()
 
     def parts(self) -> Any:
-        """What all paths of one step are made of; dropout is drawn here, once a step."""
+        """What all paths of one step are made of; dropout is drawn here, once per step."""
         raise NotImplementedError
 
     def embed(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:

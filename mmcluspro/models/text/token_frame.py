@@ -53,5 +53,5 @@ class TokenFrame:
         if not len(texts):
             return []
         with torch.device('cpu'):  # under torch.device('meta') there would be no ids to look at
-            # Longer than the tower takes, because tokenizers cut off in silence.
+            # Longer than the tower takes, because tokenizers truncate silently.
             return self.tokenizer(list(texts), context_length=8 * self.context_length).tolist()
