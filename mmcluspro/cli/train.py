@@ -16,7 +16,10 @@ from mmcluspro.engine.ranks import is_first_process, lost_rank
 from mmcluspro.engine.signals import STOP, Stopped
 from mmcluspro.engine.work_lock import work_lock
 
+from .own_photos import is_photos, own_config
+
 EXAMPLES = """examples:
+  mmcluspro train photos/                   # folders attribute_object/, or a CSV file
   mmcluspro train cluspro_shapes.py
   mmcluspro train my_config.py --cfg-options train_cfg.max_epochs=5
   mmcluspro train my_config.py --resume     # go on after an interruption
@@ -30,7 +33,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog=None if argv is None else 'mmcluspro train', description='Train a model.',
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file, or the name of one that is shipped')
+    parser.add_argument('config', help='config file, or the name of one that is shipped; or your '
+                        'pictures: a folder of folders attribute_object/, or a CSV file '
+                        'image,attribute,object')
+    parser.add_argument('--weights', metavar='FILE', help='with pictures: CLIP weights for both '
+                        'towers, a file or a tag of open_clip; tiny_clip is for drawings (default: '
+                        "OpenAI's)")
+    parser.add_argument('--arch', help='with pictures: architecture of CLIP (default: ViT-L-14 '
+                        'on a large GPU, otherwise ViT-B-32)')
     parser.add_argument(
         '--resume', nargs='?', const='auto', metavar='CHECKPOINT',
         help='go on from this checkpoint of the same run; without a value, from the latest one '
@@ -53,6 +63,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_args(argv)
     # A full disk must not fill the screen with tracebacks of the log.
     logging.raiseExceptions = False
+    if is_photos(args.config):
+        path, args.work_dir = own_config(args.config, args.work_dir, args.weights, args.arch)
+        args.config = str(path)
+    elif args.weights or args.arch:
+        raise ValueError('--weights and --arch go with pictures; in a config set '
+                         'clip=dict(arch=…, pretrained=…).')
     cfg = load_config(args, ('train', 'val', 'test'), not args.no_persistent_workers)
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None

@@ -7,6 +7,7 @@ from mmengine.config import Config, ConfigDict
 
 from mmcluspro.registry import DATASETS
 
+from .clip_field import place_clip
 from .messages import ConfigError
 
 PHASES = ('train', 'val', 'test')
@@ -48,15 +49,17 @@ def place_data(cfg: Config | ConfigDict) -> None:
 
 
 def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
-    """Merges options of the command line; those of ``data`` first, so that others can refine them.
+    """Merges options of the command line; ``data`` and ``clip`` first: others can refine them.
 
     Args:
         cfg (Config): Changed in place.
         options (Mapping): Values by dotted key.
     """
-    ours = {key: value for key, value in options.items() if key.partition('.')[0] == 'data'}
+    ours = {key: value for key, value in options.items()
+            if key.partition('.')[0] in ('data', 'clip')}
     cfg.merge_from_dict(ours)
     place_data(cfg)
+    place_clip(cfg)
     cfg.merge_from_dict({key: value for key, value in options.items() if key not in ours})
 
 

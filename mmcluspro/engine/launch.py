@@ -13,6 +13,7 @@ from mmengine.runner import Runner
 
 from mmcluspro.utils.paths import configs_folder
 
+from .clip_field import place_clip
 from .data_field import merge_options, place_data
 from .messages import ConfigError, raised_here, reason
 from .runner import SafeRunner
@@ -129,6 +130,7 @@ def read_config(name: str | Path) -> Config:
     finally:
         logging.disable(logging.NOTSET)
     place_data(cfg)
+    place_clip(cfg)
     return cfg
 
 

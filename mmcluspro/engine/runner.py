@@ -9,6 +9,7 @@ from mmengine.runner import BaseLoop, Runner
 from mmcluspro.registry import RUNNERS
 
 from .checkpoint import safe_loading
+from .clip_field import place_clip
 from .data_field import place_data
 from .loops import EpochLoop, IterLoop
 
@@ -26,9 +27,10 @@ class SafeRunner(Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Config | ConfigDict) -> Runner:
-        """Builds the runner; the field ``data`` of a config that was read elsewhere is placed."""
+        """Builds the runner; the fields ``data`` and ``clip`` are placed."""
         cfg = deepcopy(cfg)
         place_data(cfg)
+        place_clip(cfg)
         return super().from_cfg(cfg)
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:

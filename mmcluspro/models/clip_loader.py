@@ -14,7 +14,7 @@ from open_clip.factory import load_checkpoint
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from mmcluspro.utils.download import one_process
+from mmcluspro.utils.download import hub_address, hub_offline, one_process, reachable
 from mmcluspro.utils.paths import weights_file
 
 from .clip_weights import fill_weights, read_weights
@@ -45,7 +45,7 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
         nn.Module: open_clip's ``CLIP`` or ``CustomTextCLIP``; :class:`TextHalf` for an architecture
         without an image tower of open_clip's (``'fashion_clip'``).
     """
-    config = _arch_config(arch)
+    config = arch_config(arch)
     tag = _find_tag(arch, pretrained)
     path = _find_file(arch, pretrained) if not tag else None
     weights, from_openai = read_weights(path) if path is not None else (None, False)
@@ -69,11 +69,12 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
 
 def get_tokenizer(arch: str) -> Any:
     """The tokenizer of an architecture: texts -> LongTensor (N, context_length)."""
-    _arch_config(arch)
+    arch_config(arch)
     return open_clip.get_tokenizer(arch)
 
 
-def _arch_config(arch: str) -> dict:
+def arch_config(arch: str) -> dict:
+    """open_clip's config of an architecture; an error names those that are close."""
     if open_clip.get_model_config(arch) is None:
         open_clip.add_model_config(CONFIGS)
     config = open_clip.get_model_config(arch)
@@ -112,16 +113,19 @@ def _find_file(arch: str, pretrained: str | None) -> Path | None:
 
 
 def _download(arch: str, pretrained: str | None, tag: dict) -> Path:
+    servers = [hub_address()] if tag.get('hf_hub') else [tag.get('url', '')]
     try:
-        with one_process(f'open_clip-{arch}-{pretrained}'):
+        with (one_process(f'open_clip-{arch}-{pretrained}'),
+              nullcontext() if reachable(servers) else hub_offline()):
             return Path(open_clip_pretrained.download_pretrained(tag))
     except Exception as error:
         sources = ' or '.join(filter(None, (tag.get('url'), tag.get('hf_hub', '').rstrip('/'))))
-        hint = ' and quickgelu=True' if tag.get('quick_gelu') else ' and quickgelu=False'
+        hint = f', quickgelu={bool(tag.get("quick_gelu"))}'
         raise RuntimeError(
             f'pretrained={pretrained!r} of arch={arch!r} could not be downloaded: {error}. Without '
-            f'a network, fetch it elsewhere from {sources} and set pretrained to the path of the '
-            f'file{hint}.') from error
+            f'a network, fetch it elsewhere from {sources} and give the file to both towers with '
+            f"one field of the config, clip=dict(arch={arch!r}, pretrained='FILE'{hint}), or "
+            f'--weights FILE after mmcluspro train.') from error
 
 
 def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bool | None,

@@ -1,8 +1,12 @@
 """Downloads: one process per machine fetches a file, the others wait for it."""
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from unittest import mock
 from urllib.parse import unquote, urlparse
+from urllib.request import getproxies
 
 import torch
 from filelock import FileLock
@@ -27,6 +31,34 @@ def one_process(name: str) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(FileLock(str(folder / f'{safe[-150:]}.lock')))
         yield
+
+
+def reachable(addresses: Iterable[str], seconds: float = 3) -> bool:
+    """Whether one of the servers answers; behind a proxy this is not looked at.
+
+    Args:
+        addresses (Iterable[str]): https addresses.
+        seconds (float): How long to wait for each. Defaults to 3.
+    """
+    if getproxies():
+        return True
+    for address in addresses:
+        with suppress(OSError), socket.create_connection(
+                (urlparse(address).hostname or '', 443), timeout=seconds):
+            return True
+    return False
+
+
+@contextmanager
+def hub_offline() -> Iterator[None]:
+    """Lets the Hugging Face hub read its cache and nothing else: no retries without a network."""
+    with mock.patch('huggingface_hub.constants.HF_HUB_OFFLINE', True):
+        yield
+
+
+def hub_address() -> str:
+    """Address of the Hugging Face hub."""
+    return os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'
 
 
 def download(url: str, folder: str | Path | None = None) -> Path:

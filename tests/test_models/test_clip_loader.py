@@ -150,8 +150,26 @@ def test_a_failed_download_says_what_to_do(monkeypatch):
         raise OSError('no route to host')
 
     monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
-    with pytest.raises(RuntimeError, match=r'no route to host.*set pretrained to the path'):
+    with pytest.raises(RuntimeError, match=r"no route to host.*clip=dict\(arch='ViT-L-14'"):
         load_clip('ViT-L-14', 'openai')
+
+
+def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch):
+    import huggingface_hub
+
+    def fail(tag):
+        assert huggingface_hub.constants.HF_HUB_OFFLINE is True
+        raise OSError('not in the cache')
+
+    def refuse(*args, **kwargs):
+        raise OSError('no network')
+
+    monkeypatch.setattr('mmcluspro.utils.download.getproxies', dict)
+    monkeypatch.setattr('socket.create_connection', refuse)
+    monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
+    with pytest.raises(RuntimeError, match='not in the cache'):
+        load_clip('ViT-L-14', 'openai')
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 @pytest.mark.parametrize('img_size', [16, 48])
