@@ -8,7 +8,8 @@ from mmengine.config import Config
 FIELDS = (
     'activation_checkpointing', 'auto_scale_lr', 'clip', 'compile', 'custom_hooks',
     'custom_imports', 'data', 'data_preprocessor', 'default_hooks', 'default_scope',
-    'efficient_conv_bn_eval', 'env_cfg', 'experiment_name', 'final_test', 'find_unused_parameters', 'launcher', 'load_from',
+    'efficient_conv_bn_eval', 'env_cfg', 'experiment_name', 'final_test',
+    'find_unused_parameters', 'launcher', 'load_from',
     'log_level', 'log_processor', 'model', 'model_wrapper_cfg', 'optim_wrapper',
     'param_scheduler', 'randomness', 'resume', 'runner_type', 'sync_bn', 'test_cfg',
     'test_dataloader', 'test_evaluator', 'test_pipeline', 'train_cfg', 'train_dataloader',
