@@ -2,6 +2,7 @@
 import json
 import time
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -60,8 +61,8 @@ class InProcess:
         if key not in self.data:
             self.data = {key: read_phases(run.cfg, tuple(loaders))}
         data = self.data[key]
-        model = train(run.cfg, data['train'], run.seed) if run.learns else MODELS.build(
-            run.cfg.model)
+        cfg = deepcopy(run.cfg)  # building a model changes its config, which identifies the run
+        model = train(cfg, data['train'], run.seed) if run.learns else MODELS.build(cfg.model)
         found = {}
         for phase in phases:
             numbers = evaluate(model, data[phase])
