@@ -18,6 +18,14 @@ from mmcluspro.engine.work_lock import work_lock
 SMALL = {'train_dataloader.batch_size': 32, 'train_dataloader.dataset.indices': 128}
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """The signals are heard also where the tests were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def by_iter():
     # Made anew each time: merging takes _delete_ out of the dict.
     return {
