@@ -10,7 +10,7 @@ from mmengine.registry import DefaultScope
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.errors import FileError
+from mmcluspro.errors import FileError, reason_of
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.model_flags import PLACES
 
@@ -60,11 +60,17 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     if backbone['type'] == 'ProjectedBackbone' and description['backbone'].get('pretrained'):
         backbone['pretrained'] = weights.get('projection')
     budget = limited(allowed_numbers(description, state, weights), name)
-    with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
-        model = MODELS.build(_named(dict(
-            type='CompositionalClassifier', space=space.to_dict(),
-            data_preprocessor=dict(description['pixels']), backbone=backbone,
-            neck=description.get('neck'), head=head)))
+    parts = _named(dict(
+        type='CompositionalClassifier', space=space.to_dict(),
+        data_preprocessor=dict(description['pixels']), backbone=backbone,
+        neck=description.get('neck'), head=head))
+    try:
+        with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
+            model = MODELS.build(parts)
+    except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise FileError(name, f'the described parts do not fit each other ({reason_of(error)})',
+                        'It is damaged, or was not written by mmcluspro: take another file.',
+                        'meta.description') from error
     _check_towers(model, description, state, name, weights)
     return model
 

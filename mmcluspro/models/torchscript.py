@@ -114,8 +114,11 @@ class _ArchiveReader:
         return self.storages[name]
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows tensors, lists and modules without behaviour; any other name is refused."""
+class _Unpickler(pickle._Unpickler):
+    """Knows tensors, lists and modules without behaviour; any other name is refused.
+
+    In Python: the one in C makes a table of gigabytes for one wrong number in the file.
+    """
 
     def __init__(self, file: io.BytesIO, reader: _ArchiveReader) -> None:
         super().__init__(file)

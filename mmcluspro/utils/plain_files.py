@@ -111,12 +111,16 @@ def read_npz(path: str | Path, remedy: str = COPY_AGAIN,
     name = ''
     try:
         with zipfile.ZipFile(path) as archive:
+            if not archive.infolist():
+                raise ValueError('it holds no arrays')
             for info in archive.infolist():
                 name = info.filename.removesuffix('.npy')
                 if name in found:
                     raise ValueError('it is there twice')
                 if wanted(name):
                     found[name] = _read_array(archive, info)
+            for info in archive.infolist() if not found else ():
+                archive.open(info).close()  # a damaged name differs from the one at the record
     except Exception as error:  # damaged archives raise almost anything
         raise FileError(path, f'the file is no .npz, or damaged ({reason_of(error)})', remedy,
                         f'array {name!r}' if name else None) from error

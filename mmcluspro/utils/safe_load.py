@@ -60,8 +60,8 @@ def _allowed() -> dict[str, Any]:
     return found
 
 
-class _TensorUnpickler(pickle.Unpickler):
-    """``weights_only`` for torch < 2.6, which cannot be taught a class."""
+class _TensorUnpickler(pickle._Unpickler):
+    """``weights_only`` for torch < 2.6, which cannot be taught a class; in Python, as torch's."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f'{module}.{name}'.replace('__builtin__.', 'builtins.')

@@ -209,3 +209,13 @@ def test_metadata_of_lists_in_lists_is_refused(tool, tmp_path, monkeypatch):
     monkeypatch.setattr(convert_metadata, 'ENTRIES', 1000)
     with pytest.raises(FileError, match='more than 1,000 entries'):
         convert_metadata.read_plain(tmp_path / 'bomb.t7')
+
+
+def test_one_wrong_number_takes_no_gigabytes(tool, tmp_path):
+    """Entry 2**31 of the table of known objects: the unpickler of C would make a table for it."""
+    import resource
+    path = tmp_path / 'put.pkl'
+    path.write_bytes(b'\x80\x02]r\xff\xff\xff\x1f.')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert tool('convert_metadata').read_plain(path) == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kilobytes

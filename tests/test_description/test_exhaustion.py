@@ -11,6 +11,7 @@ from mmcluspro.datasets.metadata import row_faults
 from mmcluspro.description import describe
 from mmcluspro.description.budget import limited
 from mmcluspro.errors import FileError, shown
+from mmcluspro.registry import MODELS
 from mmcluspro.utils.archive import check_archive
 
 TEXT = dict(type='CLIPText', arch='tiny_clip', pretrained='tiny_clip')
@@ -135,3 +136,11 @@ def test_how_much_runs_at_once_is_not_the_files_choice():
 def test_a_tensor_in_the_place_of_a_field_is_refused(field, attack):
     with pytest.raises(FileError):
         attack(**{field: torch.zeros(2)})
+
+
+def test_parts_that_do_not_fit_each_other_are_said_in_words(attack, monkeypatch):
+    def build(parts):
+        raise AssertionError('embed_dims must be divisible by num_heads')
+    monkeypatch.setattr(MODELS, 'build', build)
+    with pytest.raises(FileError, match='do not fit each other .embed_dims must be divisible'):
+        attack()

@@ -333,3 +333,21 @@ class TestWritingThem:
             tool.find_package(tmp_path)
         with pytest.raises(ValueError, match='2 words for 6 vectors'):
             tool.write_binary(tmp_path / 'x.bin', ['a', 'b'], self.VECTORS)
+
+
+@pytest.mark.parametrize('arrays', [
+    {}, dict(words=np.array(['wet', 'dry'])), dict(vectors=np.zeros((2, 3)))])
+def test_an_archive_that_lost_an_array_is_refused(arrays, tmp_path):
+    """The checksums of a zip do not cover its directory: a damaged one may hide a record."""
+    np.savez(tmp_path / 'v.npz', **arrays)
+    with pytest.raises(FileError, match='no arrays|is alone'):
+        load_word_vectors(tmp_path / 'v.npz', ['wet'])
+
+
+def test_a_damaged_name_in_the_directory_of_an_archive_is_refused(tmp_path):
+    path = tmp_path / 'v.npz'
+    np.savez(path, wet=np.zeros(3))
+    head, _, end = path.read_bytes().rpartition(b'wet.npy')
+    path.write_bytes(head + b'wat.npy' + end)
+    with pytest.raises(FileError, match='v.npz'):
+        load_word_vectors(path, ['wet'])

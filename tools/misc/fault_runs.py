@@ -42,7 +42,7 @@ MODES = {
     'iter': dict(by_epoch=False, interval=2,
                  loop='_delete_=True, by_epoch=False, max_iters=8, val_interval=4'),
 }
-RANK_TIMEOUT = 10  # seconds that a rank waits for a silent one
+RANK_TIMEOUT = 60  # seconds that a rank waits for a silent one; less fails on a busy machine
 
 
 @HOOKS.register_module()

@@ -125,9 +125,9 @@ class TrainingCampaign:
                 if found.note:
                     self._keep(found)
                     hurt = []
-                if found.note or not kind.repeats:
-                    self._new()
                 if kind.hurts:
+                    if found.note or not kind.repeats:
+                        self._new()
                     continue
             equal = self._finish(process)
             for found in hurt:
@@ -148,6 +148,8 @@ class TrainingCampaign:
         if not ended:
             found.note = f'still running after {LIMIT} s'
             target.end()
+        elif target.code == 0 and target is not process and process.wait(0):
+            pass  # the first run was done before the second one looked
         elif target.code not in kind.codes:
             found.note = f'exit code {target.code}'
         elif 'Traceback' in text:

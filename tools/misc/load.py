@@ -2,10 +2,13 @@
 
     python tools/misc/load.py page --clients 50 --requests 4
     python tools/misc/load.py predict --count 10000
+    python tools/misc/load.py train --count 3000
+    python tools/misc/load.py names --count 100000
 
 ``page`` starts ``mmcluspro demo`` in a process of its own; clients upload a picture and ask, all at
 once, each request with a new word. ``predict`` calls the inferencer again and again, every tenth
-call with new words. Memory is the resident set of the process that answers.
+call with new words. ``train`` trains for so many iterations, ``names`` asks for so many pairs, by
+the inferencer and by the text box of the page. Memory is the resident set of the process.
 """
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ import numpy as np
 from PIL import Image
 
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+COUNTS = dict(predict=10_000, train=3_000, names=100_000)
 START = 'from mmcluspro.cli import main; raise SystemExit(main())'
 
 
@@ -103,8 +107,8 @@ def load_page(clients: int, requests: int) -> int:
                 results = [one.result() for one in asked]
             after = megabytes(page.pid)
         finally:
-            page.terminate()
-            page.wait(60)
+            page.kill()
+            page.wait()
     times = [seconds for seconds, answered in results if answered]
     print('| clients at once | requests | answered | refused | median s | slowest s | MB before | '
           f'MB after |\n|---|---|---|---|---|---|---|---|\n| {clients} | {len(results)} | '
@@ -113,22 +117,84 @@ def load_page(clients: int, requests: int) -> int:
     return 0 if times else 1
 
 
+class Memory:
+    """Prints the memory ten times on the way; the second tenth and the last one are compared."""
+
+    def __init__(self, what: str, count: int) -> None:
+        self.every, self.found = max(count // 10, 1), list[float]()
+        print(f'| {what} | MB |\n|---|---|')
+
+    def look(self, number: int) -> None:
+        """Called after each of them, counted from 1."""
+        if number % self.every == 0:
+            self.found.append(megabytes())
+            print(f'| {number} | {self.found[-1]:.0f} |', flush=True)
+
+    def verdict(self) -> int:
+        """1 if the memory grew."""
+        grown = self.found[-1] - self.found[1 if len(self.found) > 1 else 0]
+        print(f'growth after the first tenths: {grown:.1f} MB')
+        return 0 if grown < 50 else 1
+
+
 def load_predictions(count: int) -> int:
-    """Predicts again and again and prints the memory on the way."""
+    """Predicts again and again."""
     from mmcluspro.demo.zero_shot import zero_shot_inferencer
     inferencer = zero_shot_inferencer('cpu')
     image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
-    print('| predictions | MB |\n|---|---|')
-    memory = []
+    memory = Memory('predictions', count)
     for number in range(1, count + 1):
         pairs = [('red', 'star'), (f'word{number}', f'thing{number}')] if number % 10 == 0 else None
         inferencer(image, pairs, workers=0)
-        if number % max(count // 10, 1) == 0:
-            memory.append(megabytes())
-            print(f'| {number} | {memory[-1]:.0f} |', flush=True)
-    grown = memory[-1] - memory[1 if len(memory) > 1 else 0]
-    print(f'growth after the first tenths: {grown:.1f} MB')
-    return 0 if grown < 50 else 1
+        memory.look(number)
+    return memory.verdict()
+
+
+def load_training(count: int) -> int:
+    """Trains ClusPro on Shapes with batches of two images."""
+    from mmengine.hooks import Hook
+    from mmengine.registry import HOOKS
+
+    from mmcluspro.cli import main as run
+    memory = Memory('iterations', count)
+
+    class MemoryHook(Hook):
+        def after_train_iter(self, runner, *_: object, **__: object) -> None:
+            memory.look(runner.iter + 1)
+
+    HOOKS.register_module(module=MemoryHook)
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / 'load.py'
+        config.write_text(
+            "_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'\n"
+            'train_dataloader = dict(batch_size=2)\n'
+            "custom_hooks = [dict(type='mmengine.MemoryHook')]\n"
+            'default_hooks = dict(logger=dict(interval=500), checkpoint=dict(by_epoch=False, '
+            f'interval={count}))\n'
+            f'train_cfg = dict(_delete_=True, by_epoch=False, max_iters={count}, '
+            f'val_interval={count})\n'
+            f"param_scheduler = dict(_delete_=True, type='ConstantLR', factor=1, by_epoch=False)\n")
+        code = run(['train', str(config), '--work-dir', f'{folder}/run', '--no-test'])
+    return code or memory.verdict()
+
+
+def load_names(count: int) -> int:
+    """Asks for many pairs at once."""
+    from mmcluspro.demo.lists import pair_text, parse_pairs
+    from mmcluspro.demo.zero_shot import zero_shot_inferencer
+    side = int(count**0.5) + 1
+    pairs = [(f'word{i}', f'thing{j}') for i in range(side) for j in range(side)][:count]
+    try:
+        parse_pairs(pair_text(pairs))
+        print(f'the page: {count:,} pairs are taken')
+    except ValueError as error:
+        print(f'the page: {error}')
+    inferencer, before, start = zero_shot_inferencer('cpu'), megabytes(), time.monotonic()
+    (result, ) = inferencer(np.zeros((64, 64, 3), dtype=np.uint8), pairs, workers=0)
+    print(f'the inferencer: {count:,} pairs answered after {time.monotonic() - start:.1f} s, '
+          f'{before:.0f} MB before, {megabytes():.0f} MB after, best {result.pairs[0].attribute} '
+          f'{result.pairs[0].object}')
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,14 +204,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     page = kinds.add_parser('page')
     page.add_argument('--clients', type=int, default=50)
     page.add_argument('--requests', type=int, default=4, help='of each client')
-    predict = kinds.add_parser('predict')
-    predict.add_argument('--count', type=int, default=10_000)
+    for name, count in COUNTS.items():
+        kinds.add_parser(name).add_argument('--count', type=int, default=count)
     args = parser.parse_args(argv)
     if args.kind == 'page':
         return load_page(args.clients, args.requests)
     import warnings
     warnings.simplefilter('ignore')
-    return load_predictions(args.count)
+    return dict(predict=load_predictions, train=load_training, names=load_names)[args.kind](
+        args.count)
 
 
 if __name__ == '__main__':

@@ -191,6 +191,9 @@ def _from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
                             f'{vectors.shape}', REMEDY)
         rows = {str(word): row for row, word in enumerate(stored)}
         found = {word: vectors[rows[word]] for word in words if word in rows}
+    elif any(array.ndim == 2 or array.dtype.kind == 'U' for array in arrays.values()):
+        raise FileError(path, f'the array {", ".join(arrays)} is alone, words and vectors belong '
+                        'together', REMEDY)
     else:
         found = {word: arrays[word] for word in words if word in arrays}
     widths = {array.shape[0] for array in found.values() if array.ndim == 1}
