@@ -1,12 +1,22 @@
 """The variants of docs/variants.md, each against a literal re-computation."""
 import pytest
 import torch
+from mmpretrain.structures import DataSample
+from torch import nn
 from torch.nn import functional as F
 
-from experiments.fast_runs import PhaseData, evaluate, train
+from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models import Candidates, Features, TrainStep
 from mmcluspro.models.structures import Logits, Texts
-from variants import AdversarialProbe, ConditionalAlignment, OwnPCLLoss, TextContrast
+from mmcluspro.registry import MODELS
+from variants import (
+    AdversarialProbe,
+    ConditionalAlignment,
+    OwnPCLLoss,
+    PrototypeLogitsHead,
+    RecombinationHead,
+    TextContrast,
+)
 from variants.classifier import soft_cosine
 from variants.conditional import aligned
 
@@ -57,7 +67,8 @@ def test_text_contrast_is_a_cross_entropy_over_both_tables():
         for feature, label in zip(given.features.primitives[branch], given.labels[branch]):
             exps = torch.exp(F.normalize(feature, dim=0) @ table.T / 0.1)
             losses.append(-torch.log(exps[first + label] / exps.sum()))
-    assert TextContrast()(given).item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-4)
+    literal = torch.stack(losses).mean().item()
+    assert TextContrast()(given).item() == pytest.approx(literal, rel=1e-4)
 
 
 def test_alignment_is_a_correlation_over_the_memory_that_exists():
@@ -103,3 +114,93 @@ def test_the_probe_learns_and_the_features_unlearn():
     total.backward()
     for ours, literal in zip(grads, other):
         torch.testing.assert_close(ours, -literal.grad)
+
+
+@MODELS.register_module(force=True)
+class TableText(nn.Module):
+    """Text features of 8 dimensions that do not learn."""
+
+    def __init__(self, attributes, objects):
+        super().__init__()
+        self.tables = unit(len(attributes), 8), unit(len(objects), 8), unit(
+            len(attributes), len(objects), 8)
+        self.logit_scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
+
+    def encode_pairs(self, pairs):
+        return self.tables[2][pairs[:, 0], pairs[:, 1]]
+
+    def forward(self, pairs):
+        return self.tables[0], self.tables[1], self.encode_pairs(pairs)
+
+
+def make_head(cls, **kwargs):
+    """A head with prototypes, and a batch over its seen pairs: (2, 3) is unseen."""
+    pairs = [[a, o] for a in range(3) for o in range(4)]
+    space = CompositionSpace(list('abc'), list('wxyz'), pairs, [True] * 11 + [False])
+    torch.manual_seed(0)
+    head = cls(space, dict(type='mmcluspro.TableText'), in_channels=8,
+               bank=dict(num_prototypes=2), **kwargs)
+    features = Features(*(torch.randn(22, 8) for _ in range(3)))
+    samples = []
+    for attr, obj in pairs[:11] * 2:
+        sample = DataSample()
+        for name, value in (('attr', attr), ('obj', obj), ('pair', attr * 4 + obj)):
+            sample.set_field(value, f'{name}_label')
+        samples.append(sample)
+    labels = head.labels(samples)
+    for branch, bank in head.clustered.items():
+        bank.initialise(features.primitives[branch], labels[branch])
+    return head.train(), features, samples, Candidates.from_space(space)
+
+
+def test_prototypes_in_the_classifier_add_a_share_of_the_soft_cosine():
+    head, features, _, candidates = make_head(PrototypeLogitsHead, share=0.3, temperature=0.5)
+    with_share = head.logits(features, candidates)
+    soft = {}
+    for branch, feature in features.primitives.items():
+        table = head.bank(branch).prototypes.view(-1, 2, 8)
+        cosines = torch.einsum('nd,ckd->nck', F.normalize(feature, dim=1), table)
+        soft[branch] = 0.5 * torch.log(torch.exp(cosines / 0.5).mean(dim=2))
+    with torch.no_grad():
+        head.share.zero_()
+    plain, scale = head.logits(features, candidates), 0.3 * torch.tensor(2.0).exp()
+    torch.testing.assert_close(with_share.attribute, plain.attribute + scale * soft['attr'])
+    torch.testing.assert_close(with_share.object, plain.object + scale * soft['obj'])
+    both = soft['attr'][:, :, None] + soft['obj'][:, None]
+    torch.testing.assert_close(with_share.composition, plain.composition + scale * both.flatten(1))
+
+
+def test_prototypes_move_to_test_images_and_are_forgotten():
+    head, features, _, candidates = make_head(PrototypeLogitsHead, share=0.3)
+    head.eval()
+    before = head.score(features, candidates).pair
+    head.adapt(features)
+    torch.testing.assert_close(head.score(features, candidates).pair, before)  # step 0
+    head.step_size, table = 0.1, head.bank('attr').prototypes
+    head.adapt(features)
+    literal = table.clone()
+    for feature in F.normalize(features.attribute, dim=1):
+        row = int((table @ feature).argmax())
+        literal[row] += 0.1 * (feature - table[row])
+    torch.testing.assert_close(head.moved['attr'], F.normalize(literal, dim=1))
+    assert not torch.equal(head.score(features, candidates).pair, before)
+    head.forget_adaptation()
+    torch.testing.assert_close(head.score(features, candidates).pair, before)
+
+
+def test_recombination_classifies_prototypes_of_the_unseen_pair():
+    head, features, samples, _ = make_head(RecombinationHead, virtual=5, virtual_weight=0.5)
+    assert head.unseen.tolist() == [[2, 3]]
+    torch.nn.init.normal_(head.composer.weight)
+    state = head.generator.get_state()
+    losses = head.loss(features, samples)
+    head.generator.set_state(state)
+    torch.randperm(1, generator=head.generator)
+    places = [int(2 * torch.rand(1, generator=head.generator)) for _ in range(2)]
+    attr = head.bank('attr').prototypes[2 * 2 + places[0]]
+    obj = head.bank('obj').prototypes[2 * 3 + places[1]]
+    virtual = F.normalize(attr + obj + head.composer.weight @ torch.cat([attr, obj]), dim=0)
+    logits = torch.tensor(2.0).exp() * head.text.tables[2].flatten(0, 1) @ virtual  # (2, 3) last
+    assert losses['virtual_loss'].item() == pytest.approx(
+        -0.5 * logits.log_softmax(dim=0)[11].item(), rel=1e-4)
+    assert {'real_loss', 'pcl_loss', 'pair_loss'} <= losses.keys()
