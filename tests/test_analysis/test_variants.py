@@ -1,4 +1,6 @@
 """The variants of docs/variants.md, each against a literal re-computation."""
+from pathlib import Path
+
 import pytest
 import torch
 from mmpretrain.structures import DataSample
@@ -9,6 +11,7 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models import Candidates, Features, TrainStep
 from mmcluspro.models.structures import Logits, Texts
 from mmcluspro.registry import MODELS
+from try_variants import table
 from variants import (
     AdversarialProbe,
     ConditionalAlignment,
@@ -19,6 +22,8 @@ from variants import (
 )
 from variants.classifier import soft_cosine
 from variants.conditional import aligned
+
+DOCS = Path(__file__).parents[2] / 'docs'
 
 
 def unit(*shape):
@@ -204,3 +209,11 @@ def test_recombination_classifies_prototypes_of_the_unseen_pair():
     assert losses['virtual_loss'].item() == pytest.approx(
         -0.5 * logits.log_softmax(dim=0)[11].item(), rel=1e-4)
     assert {'real_loss', 'pcl_loss', 'pair_loss'} <= losses.keys()
+
+
+@pytest.mark.parametrize('dataset', ['fashion', 'shapes'])
+def test_the_page_has_the_table_of_the_records(dataset, capsys):
+    table(dataset, DOCS / 'results' / 'variants.jsonl', 'val')
+    rows = capsys.readouterr().out
+    assert rows.count('\n') > 3
+    assert rows in (DOCS / 'variants.md').read_text(encoding='utf-8')

@@ -103,8 +103,9 @@ def run(dataset: str, names: list[str] | None, seeds: range, out: Path, test: bo
 
 
 def read_records(out: Path) -> list[dict[str, Any]]:
-    """Records of a file that may not be there yet."""
-    return list(read_lines(out)) if out.exists() else []
+    """Records of a file that may not be there yet, without those of a dropped setting."""
+    found = read_lines(out) if out.exists() else []
+    return [each for each in found if not each.get('dropped')]
 
 
 def table(dataset: str, out: Path, phase: str) -> None:
@@ -120,8 +121,10 @@ def table(dataset: str, out: Path, phase: str) -> None:
         gap = paired_difference({seed: run['auc'] for seed, run in runs.items()},
                                 {seed: run['auc'] for seed, run in values[REFERENCE].items()})
         shown = 'reference' if name == REFERENCE else '–' if gap is None else (
-            f'{gap.mean:+.2f}' + (f' ± {gap.half_width:.2f}' if gap.half_width is not None else ''))
-        print(f'| {name} | {len(runs)} | {mean["auc"][0]:.2f} ± {mean["auc"][1] or 0:.2f} '
+            f'{gap.mean:+.2f}'.replace('-', '−')
+            + (f' ± {gap.half_width:.2f}' if gap.half_width is not None else ''))
+        spread = '' if mean['auc'][1] is None else f' ± {mean["auc"][1]:.2f}'
+        print(f'| {name} | {len(runs)} | {mean["auc"][0]:.2f}{spread} '
               f'| {shown} | {mean["hm"][0]:.1f} | {mean["seen"][0]:.1f} '
               f'| {mean["unseen"][0]:.1f} |')
 
