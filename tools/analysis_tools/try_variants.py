@@ -21,7 +21,7 @@ from mmengine.logging import MMLogger
 import variants  # noqa: F401  registers the parts
 from experiments import mean_and_std, paired_difference
 from experiments.fast_runs import evaluate, read_phases, read_vectors_once, train
-from experiments.store import read_lines
+from experiments.run_store import read_lines
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.messages import run_command
 
