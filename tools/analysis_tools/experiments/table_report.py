@@ -104,7 +104,8 @@ def caption(table: Table, summaries: Sequence[Summary], dataset: str,
         text += f' Commit {", ".join(commits)}.'
     if any(summary.run and not summary.records for summary in summaries):
         text += ' Rows without numbers are not yet run'
-        text += '.' if dataset.startswith(('shapes', 'fashion')) else ': that needs the data and a GPU.'
+        here = dataset.startswith(('shapes', 'fashion'))
+        text += '.' if here else ': that needs the data and a GPU.'
     return text + (f' {table.note}' if table.note else '')
 
 
