@@ -1,6 +1,7 @@
 """Counts a dataset, compares with the published numbers, lists what is wrong.
 
     mmcluspro check-data data/ut-zap50k --dataset ut-zappos
+    mmcluspro check-data photos/ --decode        # your own: a folder, or a CSV file
 
 Ends with 0 when nothing is wrong, otherwise with 1.
 """
@@ -8,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 
 from mmcluspro.datasets.dataset_check import DATASET_NAMES, check_dataset
+from mmcluspro.datasets.photo_check import check_photos, is_own_data
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,13 +17,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog='mmcluspro check-data', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('root', help='folder with images/, the pair lists and the metadata')
+    parser.add_argument('root', help='folder with images/, the pair lists and the metadata; or '
+                        'your own pictures: a folder of folders attribute_object/, or a CSV file')
     parser.add_argument('--dataset', choices=DATASET_NAMES, default='generic',
                         help='whose counts to expect; shapes and generic: only consistency')
     parser.add_argument('--split', help='folder of the pair lists (default: that of the dataset)')
+    parser.add_argument('--separator', default='_', help='of your own folders: divides attribute '
+                        'and object')
     parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
     parser.add_argument('--limit', type=int, default=10, help='faults of each kind to show')
     args = parser.parse_args(argv)
-    report = check_dataset(args.root, args.dataset, args.split, args.decode)
+    if args.dataset == 'generic' and args.split is None and is_own_data(args.root):
+        report = check_photos(args.root, args.separator, args.decode)
+    else:
+        report = check_dataset(args.root, args.dataset, args.split, args.decode)
     print(report.text(args.limit))
     return 0 if report.ok else 1

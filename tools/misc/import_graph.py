@@ -40,10 +40,10 @@ class Edge(NamedTuple):
 
 
 def edges(package: Path) -> Iterator[Edge]:
-    """All imports between sub-packages; ``__init__.py`` of the package itself is left out."""
+    """All imports between sub-packages; ``__init__.py`` and ``__main__.py`` are left out."""
     for path in sorted(package.rglob('*.py')):
         parts = path.relative_to(package).with_suffix('').parts
-        if parts == ('__init__', ) or '.mim' in parts:
+        if parts in (('__init__', ), ('__main__', )) or '.mim' in parts:
             continue
         tree = ast.parse(path.read_text(encoding='utf-8'))
         top = set(map(id, tree.body))

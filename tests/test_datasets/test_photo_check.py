@@ -1,0 +1,44 @@
+"""Own folders and tables are checked before training."""
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from mmcluspro.cli.check_data import main
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for pair in ('wet_cat', 'dry_cat', 'wet_dog'):
+        (tmp_path / pair).mkdir()
+        for i in range(6):
+            Image.new('RGB', (9, 9)).save(tmp_path / pair / f'{i}.png')
+    return tmp_path
+
+
+def test_a_folder_is_counted_and_broken_pictures_are_named(photos, capsys):
+    assert main([str(photos), '--decode']) == 0
+    said = capsys.readouterr().out
+    assert 'no problem found' in said and said.split('images')[1].split()[0] == '18'
+    broken = photos / 'wet_dog' / '3.png'
+    broken.write_bytes(broken.read_bytes()[:40])
+    assert main([str(photos)]) == 0
+    assert main([str(photos), '--decode']) == 1
+    assert str(broken) in capsys.readouterr().out
+
+
+def test_a_table_with_missing_files_few_images_and_an_empty_phase(photos, capsys):
+    table = photos / 'labels.csv'
+    table.write_text('image,attribute,object,split\nwet_cat/0.png,wet,cat,train\n'
+                     'gone.png,wet,cat,test\n')
+    assert main([str(table)]) == 1
+    said = capsys.readouterr().out
+    for words in ("no image 'gone.png'", 'wet cat has 2', "no row has split 'val'"):
+        assert words in said
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, '-m', 'mmcluspro', '--help'], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0 and 'usage: mmcluspro COMMAND' in done.stdout
