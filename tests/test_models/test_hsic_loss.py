@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from mmcluspro.models.losses import HSICLoss, hsic
+from mmcluspro.models.losses.hsic_loss import hsic_of_pairs
 from mmcluspro.registry import MODELS
 
 FORMS = [('biased', False), ('biased', True), ('unbiased', False), ('unbiased', True)]
@@ -177,6 +178,18 @@ def test_any_small_case_equals_the_double_sum(n, dims, seed, sigma):
         want = double_sum_hsic(double_sum_kernel(x, sigma), double_sum_kernel(y, sigma), estimator)
         got = hsic(x, y, estimator, False, sigma, sigma)
         assert got.item() == pytest.approx(want, abs=1e-9)
+
+
+@pytest.mark.parametrize('estimator, normalized', FORMS)
+def test_samples_that_do_not_count_change_nothing(estimator, normalized):
+    x, y = draw(2, 9, 3), draw(2, 9, 2, seed=1)
+    mask = torch.tensor([[True] * 9, [True, False, True, True, False, True, True, False, True]])
+    want = [hsic(x[i, mask[i]], y[i, mask[i]], estimator, normalized) for i in range(2)]
+    x[~mask], y[~mask] = torch.nan, 1e9
+
+    got = hsic_of_pairs(x, y, estimator, normalized, mask=mask)
+
+    torch.testing.assert_close(got, torch.stack(want))
 
 
 def make_batch(num=12):

@@ -72,6 +72,10 @@ def test_one_branch_knows_only_its_own_prototypes(branch):
     torch.testing.assert_close(got, want)
 
 
+def test_a_weight_of_zero_is_allowed():
+    assert PCLLoss(loss_weight=0)(*make_case()) == 0
+
+
 def test_unassigned_features_are_left_out():
     features, rows, tables = make_case()
     rows[0][2:], rows[1][:5] = -1, -1

@@ -81,7 +81,6 @@ class _Kernel:
             mean = kernel.sum(dim=(1, 2), keepdim=True) / _each(n * (n - 1))
             self.kernel = (kernel - mean) * counted
             self.rows = self.kernel.sum(dim=2)
-            self.total = self.rows.sum(dim=1)
         else:
             self.kernel = kernel * counted
             rows = self.kernel.sum(dim=2, keepdim=True) / _each(n)
@@ -99,7 +98,7 @@ def _covariance(k: _Kernel, m: _Kernel) -> Tensor:
     n = k.n
     if k.estimator == 'biased':
         return (k.centred * m.kernel).sum(dim=(1, 2)) / (n - 1)**2
-    cross = (k.kernel * m.kernel).sum(dim=(1, 2)) + k.total * m.total / ((n - 1) * (n - 2))
+    cross = (k.kernel * m.kernel).sum(dim=(1, 2))  # the term of the totals is zero, see above
     return (cross - 2 / (n - 2) * (k.rows * m.rows).sum(dim=1)) / (n * (n - 3))
 
 
