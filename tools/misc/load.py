@@ -144,7 +144,7 @@ def load_predictions(count: int) -> int:
     image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
     memory = Memory('predictions', count)
     for number in range(1, count + 1):
-        pairs = [('red', 'star'), (f'word{number}', f'thing{number}')] if number % 10 == 0 else None
+        pairs = [('red', 'star'), (f'w{number}', f't{number}')] if number % 10 == 0 else None
         inferencer(image, pairs, workers=0)
         memory.look(number)
     return memory.verdict()
@@ -158,17 +158,17 @@ def load_training(count: int) -> int:
     from mmcluspro.cli import main as run
     memory = Memory('iterations', count)
 
-    class MemoryHook(Hook):
+    class LoadHook(Hook):
         def after_train_iter(self, runner, *_: object, **__: object) -> None:
             memory.look(runner.iter + 1)
 
-    HOOKS.register_module(module=MemoryHook)
+    HOOKS.register_module(module=LoadHook)
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / 'load.py'
         config.write_text(
             "_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'\n"
             'train_dataloader = dict(batch_size=2)\n'
-            "custom_hooks = [dict(type='mmengine.MemoryHook')]\n"
+            "custom_hooks = [dict(type='mmengine.LoadHook')]\n"
             'default_hooks = dict(logger=dict(interval=500), checkpoint=dict(by_epoch=False, '
             f'interval={count}))\n'
             f'train_cfg = dict(_delete_=True, by_epoch=False, max_iters={count}, '

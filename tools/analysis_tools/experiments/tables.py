@@ -1,6 +1,7 @@
 """The tables of the paper as data: rows, runs and printed numbers."""
 import re
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,8 @@ def _row_faults(row: Any, where: str) -> list[str]:
 
 def _row(entry: dict[str, Any], folder: Path) -> Row:
     row = Row(**{**entry, 'options': tuple(entry.get('options', ()))})
-    beside = row.config and any(folder.glob(row.config.replace('{dataset}', '*')))
+    pattern = escape(row.config or '').replace('{dataset}', '*')
+    beside = row.config and any(folder.glob(pattern))
     return replace(row, config=str(folder / row.config)) if beside else row
 
 
