@@ -201,7 +201,7 @@ class LocalJobs:
         seconds = note.end(time.time() - job.start)
         log = job.work_dir / 'output.log'
         if job.process.returncode != 0 or not (job.work_dir / 'test_metrics.json').exists():
-            raise ValueError(f'{failure(log, job.process.returncode)} (log: {log})')
+            raise ValueError(f'{failure(log, job.process.returncode or 0)} (log: {log})')
         done = self.total - waiting - len(self.active)
         if job.run.learns:  # a zero-shot test is no measure of a training
             self.durations.append(seconds)
