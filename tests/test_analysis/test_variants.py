@@ -122,7 +122,7 @@ def test_the_probe_learns_and_the_features_unlearn():
 
 
 @MODELS.register_module(force=True)
-class TableText(nn.Module):
+class EightWideText(nn.Module):
     """Text features of 8 dimensions that do not learn."""
 
     def __init__(self, attributes, objects):
@@ -143,7 +143,7 @@ def make_head(cls, **kwargs):
     pairs = [[a, o] for a in range(3) for o in range(4)]
     space = CompositionSpace(list('abc'), list('wxyz'), pairs, [True] * 11 + [False])
     torch.manual_seed(0)
-    head = cls(space, dict(type='mmcluspro.TableText'), in_channels=8,
+    head = cls(space, dict(type='mmcluspro.EightWideText'), in_channels=8,
                bank=dict(num_prototypes=2), **kwargs)
     features = Features(*(torch.randn(22, 8) for _ in range(3)))
     samples = []

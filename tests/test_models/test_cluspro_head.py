@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models.heads import ClusProHead, ThreePathHead
+from mmcluspro.models.heads.cluspro_head import MOST_CALLS
 from mmcluspro.models.losses import hsic
 from mmcluspro.registry import MODELS
 
@@ -192,10 +193,10 @@ def test_observations_do_not_pile_up_where_nobody_updates(space):
     head = make_head(space, bank=dict(num_prototypes=2))
     feats, samples = make_batch(space)
     start(head, feats, samples)
-    for _ in range(20):
+    for _ in range(MOST_CALLS + 3):
         head.loss(feats, samples)
 
-    assert len(head.observed['attr'].labels) == 8 * 24
+    assert len(head.observed['attr'].labels) == MOST_CALLS * 24
 
 
 def test_clustering_needs_the_primitive_features(space):

@@ -168,7 +168,7 @@ def training():
 
 
 def runner_of(head, iteration):
-    return SimpleNamespace(model=SimpleNamespace(head=head), iter=iteration,
+    return SimpleNamespace(model=SimpleNamespace(head=head), iter=iteration, optim_wrapper=None,
                            message_hub=MessageHub.get_instance(f'host syncs {id(head)}'))
 
 
