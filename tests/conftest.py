@@ -2,6 +2,7 @@
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')  # before torch is imported, here and in children
 
@@ -58,6 +59,13 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def own_environment():
+    """What a command sets for its process, such as the demo's pixel limit, ends with the module."""
+    with mock.patch.dict(os.environ):
+        yield
 
 
 def paint(path, color=(200, 30, 30)):

@@ -3,9 +3,11 @@ from .c_gqa import CGQA
 from .czsl_dataset import CZSLDataset
 from .dataset_check import check_dataset
 from .fashion import Fashion
+from .fast_loading import KeepPrepared, LoadReduced
 from .layout import write_layout
 from .mit_states import MITStates
 from .names import readable_name, resolve_readable
+from .picture_file import LoadPicture
 from .pixels import PrepareImage
 from .published import PublishedCZSL
 from .shapes import ShapesCZSL
@@ -16,7 +18,8 @@ from .table import TableCZSL
 from .ut_zappos import UTZappos
 
 __all__ = [
-    'CGQA', 'CZSLDataset', 'CompositionSpace', 'Fashion', 'MITStates', 'PrepareImage',
-    'PublishedCZSL', 'ShapesCZSL', 'TableCZSL', 'UTZappos', 'build_space', 'check_dataset',
-    'make_split', 'readable_name', 'resolve_readable', 'write_layout',
+    'CGQA', 'CZSLDataset', 'CompositionSpace', 'Fashion', 'KeepPrepared', 'LoadPicture',
+    'LoadReduced', 'MITStates', 'PrepareImage', 'PublishedCZSL', 'ShapesCZSL', 'TableCZSL',
+    'UTZappos', 'build_space', 'check_dataset', 'make_split', 'readable_name', 'resolve_readable',
+    'write_layout',
 ]

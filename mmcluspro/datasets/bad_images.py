@@ -46,7 +46,7 @@ class BadImages:
             raise error
         if self.action == 'error' or not self.replaceable:
             advice = ("Repair or remove it, or set on_bad_image='skip' in "
-                      'train_dataloader.dataset to go on without such files'
+                      'train_dataloader.dataset to skip such files'
                       if self.replaceable else 'Repair it, or remove it from the data: validation '
                       'and test use every image')
             raise ValueError(f'The image {path} cannot be read ({reason}). {advice}. mmcluspro '

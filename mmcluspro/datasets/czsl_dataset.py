@@ -10,6 +10,7 @@ from mmcluspro.features.folder import sample_name
 from mmcluspro.features.store import LoadFeature, feature_pipeline
 
 from .bad_images import BadImages, OnBadImage
+from .picture_file import check_file_size
 from .space import CompositionSpace
 from .splits import PHASES
 
@@ -38,7 +39,7 @@ class CZSLDataset(BaseDataset):
         test_mode (bool, optional): Whether a sample for which the pipeline
             returns None is an error; otherwise another one takes its place.
             Defaults to None: True except in training.
-        features (str, optional): Folder that ``tools/extract_features.py``
+        features (str, optional): Folder that ``mmcluspro extract-features``
             wrote. Samples then hold the feature of their image instead of
             the image; of ``pipeline``, which must be that of the extraction,
             only the packing is run. Defaults to None.
@@ -97,6 +98,8 @@ class CZSLDataset(BaseDataset):
         """A sample after the pipeline; None for an image that is left out."""
         info = self.get_data_info(idx)
         try:
+            if self.features is None and '://' not in info.get('img_path', '://'):
+                check_file_size(info['img_path'])  # before a decoder fills the memory
             return self.pipeline(dict(info))
         except Exception as error:
             if self.features is not None:

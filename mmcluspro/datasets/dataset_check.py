@@ -56,11 +56,12 @@ class Report(NamedTuple):
 
     def text(self, limit: int = 10) -> str:
         """A table of the counts, then the first ``limit`` faults of each kind."""
-        lines = [f'{"":<28}{"found":>8}{"expected":>10}']
+        compared = bool(self.expected)
+        lines = [f'{"":<28}{"found":>8}{"expected":>10}'] if compared else []
         for name, number in self.found.items():
-            expected = str(self.expected.get(name, '-'))
+            expected = str(self.expected.get(name, '-')) if compared else ''
             mark = '  <- differs' if name in self.different else ''
-            lines.append(f'{name:<28}{number:>8}{expected:>10}{mark}')
+            lines.append(f'{name:<28}{number:>8}{expected:>10}{mark}'.rstrip())
         kinds: dict[str, list[Fault]] = defaultdict(list)
         for fault in self.faults:
             kinds[fault.kind].append(fault)
@@ -68,7 +69,8 @@ class Report(NamedTuple):
             lines.append(f'{len(faults)} x {kind}:')
             lines += [f'  {fault}' for fault in faults[:limit]]
             lines += [f'  … and {len(faults) - limit} more'] * (len(faults) > limit)
-        summary = f'{len(self.faults)} faults, {len(self.different)} counts differ'
+        summary = f'{len(self.faults)} fault' + 's' * (len(self.faults) != 1) + (
+            f', {len(self.different)} counts differ' if compared else '')
         return '\n'.join([*lines, 'no problem found' if self.ok else summary])
 
 

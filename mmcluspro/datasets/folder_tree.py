@@ -1,6 +1,7 @@
 """Own data as folders ``attribute_object/``."""
 import os
 import warnings
+from collections import Counter
 from pathlib import Path
 
 from mmcluspro.errors import Fault, raise_faults
@@ -8,7 +9,8 @@ from mmcluspro.errors import Fault, raise_faults
 from .table_file import TableRow
 
 IMAGE_SUFFIXES = frozenset(
-    ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.tif', '.tiff', '.webp', '.ppm', '.pgm'))
+    ('.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.gif', '.tif', '.tiff', '.webp', '.avif', '.heic',
+     '.heif', '.ppm', '.pgm'))
 
 
 def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
@@ -61,6 +63,30 @@ def images_below(root: str | Path, once: bool = False) -> list[str]:
         root (str | Path): A folder.
         once (bool): List a folder that several links lead to only once. Defaults to False.
     """
+    return [name for name in _files_below(root, once) if _is_image(name)]
+
+
+def left_out(root: str | Path) -> str:
+    """A sentence about files of a folder that are no images by their names; '' if there are none.
+
+    Args:
+        root (str | Path): As in :func:`images_below`.
+    """
+    others = [name for name in _files_below(root, True) if not _is_image(name)]
+    if not others:
+        return ''
+    kinds = Counter(os.path.splitext(name)[1].lower() or 'no ending' for name in others)
+    counts = ', '.join(f'{kind} {count}' for kind, count in kinds.most_common(5))
+    first = ', '.join(others[:3]) + (', …' if len(others) > 3 else '')
+    return (f'{len(others)} other {"file is" if len(others) == 1 else "files are"} left out '
+            f'({counts}): {first}')
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
+
+
+def _files_below(root: str | Path, once: bool) -> list[str]:
     found: list[str] = []
     seen: set[str] = set()
     # Links wait until all folders are listed under their own names.
@@ -77,7 +103,7 @@ def images_below(root: str | Path, once: bool = False) -> list[str]:
             if entry.is_dir():
                 (links if entry.is_symlink() else folders).append(
                     (entry.path, f'{prefix}{entry.name}/', above | {place}))
-            elif os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:
+            else:
                 found.append(prefix + entry.name)
     return sorted(found)
 

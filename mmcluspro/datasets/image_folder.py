@@ -1,6 +1,7 @@
 """Finding image files: each folder is listed once, no file is touched."""
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mmcluspro.utils.inside import leaves, within
@@ -71,12 +72,30 @@ class ImageFolder:
 
 def undecodable(paths: Sequence[str]) -> list[tuple[str, str]]:
     """Images that cannot be decoded, with the reason (slow: reads every file)."""
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        reasons = pool.map(_why_not, paths)
+        return [(path, reason) for path, reason in zip(paths, reasons) if reason]
+
+
+def _why_not(path: str) -> str | None:
+    """Why a file cannot be decoded; None if it can."""
     from PIL import Image
-    bad = []
-    for path in paths:
+
+    from .picture_file import FORMATS, Refused, check_file_size, read_picture
+    try:
+        check_file_size(path)
+        with Image.open(path, formats=FORMATS) as image:
+            image.load()  # stricter than OpenCV, which fills the rest of half a file with grey
+        return None
+    except Refused as error:
+        return str(error)
+    except Exception as error:
         try:
-            with Image.open(path) as image:
-                image.load()
-        except Exception as error:
-            bad.append((path, f'{type(error).__name__}: {error}'))
-    return bad
+            read_picture(path)  # HEIC, and formats with a message of their own
+        except (OSError, ValueError) as other:
+            if other.__cause__ is None:
+                return str(other)
+        else:
+            if not isinstance(error, OSError) or 'cannot identify' in str(error):
+                return None
+        return f'{type(error).__name__}: {error}'

@@ -1,9 +1,19 @@
 """Names and their indices."""
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+
+MAX_NAME = 1000  # characters; the time of CLIP's tokenizer grows with the square of a word
+
+
+def check_lengths(what: str, names: Iterable[str]) -> None:
+    """Refuses names that would keep a tokenizer busy for minutes."""
+    longest = max(names, key=len, default='')
+    if len(longest) > MAX_NAME:
+        raise ValueError(f'{what} must have at most {MAX_NAME:,} characters; {longest[:40]!r}… has '
+                         f'{len(longest):,}.')
 
 
 def sort_names(what: str, names: Sequence[str], labels: Tensor) -> tuple[tuple[str, ...], Tensor]:
@@ -14,9 +24,10 @@ def sort_names(what: str, names: Sequence[str], labels: Tensor) -> tuple[tuple[s
         raise ValueError(f'{what} must be distinct, non-empty names, at least one; got '
                          f'{len(names)} of them' + (f', more than once: {double}' if double else '')
                          + (f', no names: {wrong[:3]}' if wrong else ''))
+    check_lengths(what, names)
     order = sorted(range(len(names)), key=names.__getitem__)
-    rank = torch.empty(len(names), dtype=torch.long)
-    rank[order] = torch.arange(len(names))
+    rank = torch.empty(len(names), dtype=torch.long, device='cpu')
+    rank[order] = torch.arange(len(names), device='cpu')
     return tuple(names[i] for i in order), rank[labels]
 
 

@@ -89,7 +89,7 @@ def _check_keys(overrides: Mapping[str, str], names: list[str]) -> None:
     if unknown:
         close = difflib.get_close_matches(unknown[0], names, n=1)
         raise ValueError(
-            f'readable overrides {unknown[0]!r}, which is no attribute or object of the space'
+            f'readable overrides {unknown[0]!r}, which is not an attribute or object of the space'
             + (f'; did you mean {close[0]!r}?' if close else '.')
             + (f' ({len(unknown) - 1} more such keys)' if len(unknown) > 1 else ''))
 

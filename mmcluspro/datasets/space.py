@@ -41,7 +41,7 @@ class CompositionSpace:
                  pairs: Tensor | Sequence[Sequence[int]], seen: Tensor | Sequence[bool]) -> None:
         index = torch.as_tensor(pairs, dtype=torch.long, device='cpu').reshape(-1, 2)
         flags = torch.as_tensor(seen, dtype=torch.bool, device='cpu').reshape(-1)
-        sizes = torch.tensor([len(attributes), len(objects)])
+        sizes = torch.tensor([len(attributes), len(objects)], device='cpu')
         if len(index) != len(flags):
             raise ValueError(f'seen has {len(flags)} flags for {len(index)} pairs.')
         outside = ((index < 0) | (index >= sizes)).any(dim=1)
@@ -182,9 +182,11 @@ class CompositionSpace:
         attrs, objs = len(self.attributes), len(self.objects)
         if len(self) == attrs * objs:
             return self
-        seen = torch.zeros(attrs, objs, dtype=torch.bool)
+        # On the CPU also where a model is built on the meta device.
+        seen = torch.zeros(attrs, objs, dtype=torch.bool, device='cpu')
         seen[self._pairs[:, 0], self._pairs[:, 1]] = self._seen
-        pairs = torch.cartesian_prod(torch.arange(attrs), torch.arange(objs))
+        pairs = torch.cartesian_prod(
+            torch.arange(attrs, device='cpu'), torch.arange(objs, device='cpu'))
         return CompositionSpace(self.attributes, self.objects, pairs, seen.flatten())
 
     def index(self, attr: str, obj: str) -> int:

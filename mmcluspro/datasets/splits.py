@@ -87,7 +87,7 @@ def check_primitives(lists: Mapping[str, Mapping[Pair, int]], files: Mapping[str
         return
     raise_faults(
         unknown, 'A primitive without any training pair cannot be learned; correct the data, '
-        'or set allow_unknown=True to go on with a warning.')
+        'or set allow_unknown=True to continue with a warning.')
 
 
 def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,

@@ -2,7 +2,7 @@
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mmcluspro.utils.digest import sha256
 
@@ -11,7 +11,8 @@ from .table_file import TableRow
 
 
 def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float = 0.4,
-               val_fraction: float = 0.15, test_fraction: float = 0.15) -> list[TableRow]:
+               val_fraction: float = 0.15, test_fraction: float = 0.15,
+               groups: Mapping[str, str] | None = None) -> list[TableRow]:
     """Chooses unseen pairs, and holds back images of the seen ones.
 
     Chance comes from SHA-256 of the seed and the names, so the result depends
@@ -29,6 +30,9 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
         unseen_fraction (float): Share of the pairs. Defaults to 0.4.
         val_fraction (float): Share of a seen pair's images. Defaults to 0.15.
         test_fraction (float): The same for test. Defaults to 0.15.
+        groups (Mapping[str, str], optional): Group of each image. Images of one group are never
+            in two phases; a group with an image of an unseen pair goes where that pair is.
+            Defaults to None: each image on its own.
 
     Returns:
         list[TableRow]: The rows in the same order with ``split`` set.
@@ -45,18 +49,32 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
             f'Only {len(unseen)} of {len(order)} pairs can be unseen, {wanted} were asked for '
             f'(unseen_fraction={unseen_fraction}): every attribute and object keeps a seen pair.',
             stacklevel=2)
-    split = {}
+    group = {row.image: (groups or {}).get(row.image, row.image) for row in rows}
+    phase_of: dict[str, str] = {}  # of a group
     for turn, pair in enumerate(unseen):
-        split.update(dict.fromkeys(images[pair], ('test', 'val')[turn % 2]))
+        for image in images[pair]:
+            phase_of.setdefault(group[image], ('test', 'val')[turn % 2])
     chosen = set(unseen)
     owed = {'val': 0.0, 'test': 0.0}
     for pair in order:
         if pair not in chosen:
-            names = [name for name, in shuffled(((image, ) for image in images[pair]), seed)]
-            taken = hold_back(len(names), {'val': val_fraction, 'test': test_fraction}, owed)
-            marks = ['val'] * taken['val'] + ['test'] * taken['test']
-            split.update(zip(names, marks + ['train'] * (len(names) - len(marks))))
-    return [row._replace(split=split[row.image]) for row in rows]
+            sizes = Counter(group[image] for image in images[pair] if group[image] not in phase_of)
+            taken = hold_back(sizes.total(), {'val': val_fraction, 'test': test_fraction}, owed)
+            names = [name for name, in shuffled(((name, ) for name in sizes), seed)]
+            phase_of.update(_share_out(names, sizes, taken))
+    return [row._replace(split=phase_of[group[row.image]]) for row in rows]
+
+
+def _share_out(names: Sequence[str], sizes: Mapping[str, int],
+               taken: dict[str, int]) -> dict[str, str]:
+    """Phases for the groups of a seen pair, of which the last one stays in training."""
+    left, found = dict(taken), {}
+    for name in names[:-1]:
+        found[name] = next((phase for phase in left
+                            if left[phase] > 0 and 2 * left[phase] >= sizes[name]), 'train')
+        if found[name] in left:
+            left[found[name]] -= sizes[name]
+    return {**found, **dict.fromkeys(names[-1:], 'train')}
 
 
 def choose_unseen(order: Iterable[Pair], number: int) -> list[Pair]:
@@ -98,7 +116,7 @@ def hold_back(number: int, fractions: dict[str, float],
     What rounding leaves over is owed to the next pairs: pairs of two or three
     images would otherwise never reach validation.
     """
-    left, taken = number - 1, {}
+    left, taken = max(number - 1, 0), {}
     for phase, fraction in fractions.items():
         owed[phase] += number * fraction
         taken[phase] = min(math.floor(owed[phase] + 1e-9), math.ceil(number * fraction), left)

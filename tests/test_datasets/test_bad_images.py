@@ -1,4 +1,6 @@
 """Image files that cannot be read: named, or left out and counted."""
+import os
+
 import numpy as np
 import pytest
 from mmengine.registry import DefaultScope
@@ -69,6 +71,24 @@ def test_validation_needs_every_image(photos):
         make(photos, 'val', on_bad_image='skip')[1]
 
 
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(photos, png_bomb, monkeypatch):
+    class Decoder:
+        def __call__(self, results):
+            assert results['img_path'].endswith('3.png'), 'the bomb was decoded'
+            return results
+
+    (photos / '1.png').write_bytes(png_bomb(30_000, 30_000).read_bytes())
+    (photos / '0.png').write_bytes(png_bomb(12_000, 12_000).read_bytes())  # Pillow allows it
+    dataset = make(photos, pipeline=[Decoder()])
+    for place, pixels in ((1, '900,000,000 pixels'), (0, '12000 x 12000 pixels')):
+        with pytest.raises(ValueError, match=rf'{place}.png cannot be read .*{pixels}.*, more'):
+            dataset[place]
+    assert dataset[3]['attr_label'] == 0
+    monkeypatch.setenv('MMCLUSPRO_MAX_PIXELS', '63')
+    with pytest.raises(ValueError, match='8 x 8 pixels, more than 63'):
+        dataset[3]
+
+
 def test_faults_of_the_pipeline_are_not_the_images(photos):
     class Broken:
         def __call__(self, results):
@@ -81,3 +101,17 @@ def test_faults_of_the_pipeline_are_not_the_images(photos):
 def test_a_wrong_value_is_named(photos):
     with pytest.raises(ValueError, match="on_bad_image must be 'error' or 'skip', got 'ignore'"):
         make(photos, on_bad_image='ignore')
+
+
+def test_a_pipe_and_a_file_without_end_are_left_out(photos, monkeypatch):
+    for i, name in ((0, 'pipe'), (1, 'sparse')):
+        (photos / f'{i}.png').unlink()
+        if name == 'pipe':
+            os.mkfifo(photos / f'{i}.png')
+        else:
+            with open(photos / f'{i}.png', 'wb') as file:
+                file.truncate(50 << 30)
+    dataset = make(photos, on_bad_image='skip')
+    assert dataset.prepare_data(0) is None and dataset.prepare_data(1) is None
+    with pytest.raises(ValueError, match=r'0\.png cannot be read \(it is a pipe, a device'):
+        make(photos)[0]

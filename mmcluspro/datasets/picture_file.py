@@ -1,0 +1,230 @@
+"""From a file, a PIL image or an array to pixels: BGR, uint8, upright, without transparency."""
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
+from typing import Any, BinaryIO
+
+import cv2
+import numpy as np
+from PIL import Image, ImageColor, ImageOps
+
+from mmcluspro.registry import TRANSFORMS
+
+# Signatures at the first byte: Pillow and OpenCV then agree on what a file is.
+FORMATS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM', 'AVIF')
+# Builds of OpenCV differ; in a TIFF with two widths, it takes the one that Pillow does not.
+BY_PILLOW = ('GIF', 'AVIF', 'HEIF', 'TIFF')
+HEIC = (b'heic', b'heix', b'hevc', b'heim', b'heis', b'mif1', b'msf1')
+WHITE = (255, 255, 255)
+MAX_PIXELS = 100_000_000
+BYTES_PER_PIXEL = 8  # of the largest plain picture: four channels of sixteen bits
+
+Colour = Sequence[int] | None
+
+
+class Refused(ValueError):
+    """A picture that is not even decoded: too large, or not a plain file."""
+
+
+def pixel_limit() -> int:
+    """The largest picture that is decoded: ``MMCLUSPRO_MAX_PIXELS``, or 100 million pixels."""
+    text = os.environ.get('MMCLUSPRO_MAX_PIXELS', str(MAX_PIXELS))
+    if not text.isdigit() or not int(text):
+        raise ValueError(f'MMCLUSPRO_MAX_PIXELS must be a number of pixels, got {text!r}.')
+    return int(text)
+
+
+def check_size(width: int, height: int, what: str = 'the picture') -> None:
+    """Refuses a picture that would take too much memory, before a pixel of it is there."""
+    limit = pixel_limit()
+    if width * height > limit:
+        raise Refused(
+            f'{what} has {width} x {height} pixels, more than {limit:,}; make it smaller, or set '
+            'MMCLUSPRO_MAX_PIXELS')
+
+
+def check_plain_file(path: str) -> None:
+    """Refuses what would never end, or fill the memory, when it is read: pipes, devices, files
+    with more bytes than a picture of the allowed size can have."""
+    state = os.stat(path)
+    if not stat.S_ISREG(state.st_mode):
+        raise Refused('it is a pipe, a device or a folder, not a plain file')
+    limit = BYTES_PER_PIXEL * pixel_limit() + (1 << 24)
+    if state.st_size > limit:
+        raise Refused(f'the file has {state.st_size:,} bytes, more than {limit:,}; make the '
+                      'picture smaller, or set MMCLUSPRO_MAX_PIXELS')
+
+
+def check_file_size(path: str) -> None:
+    """Refuses a picture file with too many pixels by its header alone.
+
+    A file that is missing or whose header Pillow does not understand is left to the decoder, which
+    says what is wrong.
+    """
+    if not os.path.exists(path):
+        return
+    check_plain_file(path)
+    try:
+        with open(path, 'rb') as file, Image.open(file) as image:
+            check_size(*image.size)
+            if image.format == 'TIFF':
+                _check_tags(file)
+    except Image.DecompressionBombError as error:
+        raise _bomb(error) from None
+    except Refused:
+        raise
+    except Exception:  # headers of damaged files raise almost anything
+        return
+
+
+def _check_tags(file: BinaryIO) -> None:
+    """Refuses a TIFF with a tag that is there twice: OpenCV takes the first, Pillow the last."""
+    file.seek(0)
+    head = file.read(16)
+    order = '<' if head[:2] == b'II' else '>'
+    big = struct.unpack(f'{order}H', head[2:4])[0] == 43
+    file.seek(struct.unpack(f'{order}Q', head[8:])[0] if big else
+              struct.unpack(f'{order}I', head[4:8])[0])
+    count = struct.unpack(f'{order}{"Q" if big else "H"}', file.read(8 if big else 2))[0]
+    size = 20 if big else 12
+    entries = file.read(size * min(count, 1 << 16))
+    tags = [entries[place:place + 2] for place in range(0, len(entries), size)]
+    if len(set(tags)) < len(tags):
+        raise Refused('it is a TIFF file in which a tag is there twice')
+
+
+def _bomb(error: Image.DecompressionBombError) -> Refused:
+    """The message about Pillow's own limit, which lies above our default."""
+    count = re.search(r'(\d+) pixels', str(error))
+    return Refused(f'the picture has {int(count[1]) if count else 0:,} pixels, more than '
+                    f'{min(pixel_limit(), 2 * (Image.MAX_IMAGE_PIXELS or 0)):,}; make it smaller')
+
+
+def colour(value: Any) -> Colour:
+    """What is behind transparent pictures: 'white', '#ffeedd', (r, g, b); 'none' drops alpha.
+
+    Returns:
+        tuple[int] | None: Red, green and blue; None to drop alpha.
+    """
+    if isinstance(value, str) and value.lower() == 'none':
+        return None
+    with suppress(ValueError):
+        if isinstance(value, str):
+            return ImageColor.getrgb(value)[:3]
+        found = tuple(int(part) for part in value)
+        if len(found) == 3 and all(0 <= part <= 255 for part in found):
+            return found
+    raise ValueError("background must be a colour such as 'white', '#ffeedd' or (255, 255, 255), "
+                     f"or 'none' to drop transparency, got {value!r}.")
+
+
+def read_picture(path: str, decoder: str = 'cv2', background: Colour = WHITE) -> np.ndarray:
+    """Decodes a file: BGR, uint8, shape (H, W, 3), upright.
+
+    Args:
+        path (str): A file on disk; addresses are not followed.
+        decoder (str): 'cv2' or 'pillow'. GIF, AVIF, HEIC, transparent pictures and those of 16
+            bits always go to Pillow. Defaults to 'cv2'.
+        background (Sequence[int], optional): Red, green and blue behind transparent pictures;
+            None drops transparency. Defaults to white.
+    """
+    check_plain_file(path)
+    with open(path, 'rb') as file:
+        data = file.read()
+    if not data:
+        raise ValueError('the file is empty')
+    formats = (*FORMATS, 'HEIF') if _is_heic(data) and _heic_opener() else FORMATS
+    try:
+        with Image.open(BytesIO(data), formats=formats) as image:
+            check_size(*image.size)
+            plain = decoder == 'cv2' and image.format not in BY_PILLOW and (
+                image.mode[0] != 'I' and not _transparent(image))
+            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if (
+                plain) else None
+            return as_bgr(image, background) if pixels is None else pixels
+    except Refused as error:
+        raise ValueError(str(error)) from None
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(_bomb(error))) from None
+    except Exception as error:  # decoders of damaged files raise almost anything
+        if _is_heic(data) and 'HEIF' not in formats:
+            raise ValueError('it is a HEIC picture, which the package pillow-heif reads: pip '
+                             'install pillow-heif') from None
+        raise ValueError('not an image, or damaged') from error
+
+
+def as_bgr(image: Any, background: Colour = WHITE, channels: str = 'BGR') -> np.ndarray:
+    """A PIL image, or an array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) → (H, W, 3), BGR.
+
+    Args:
+        image (Image | np.ndarray): Arrays are uint8.
+        background (Sequence[int], optional): As in :func:`read_picture`. Defaults to white.
+        channels (str): Order of the colours of an array, 'BGR' or 'RGB'. Defaults to 'BGR'.
+    """
+    if not isinstance(image, Image.Image):
+        image = image[..., None] if image.ndim == 2 else image
+        if image.shape[2] == 4:
+            image = _composite(image, background if channels == 'RGB' or background is None
+                               else background[::-1])
+        image = image.repeat(3, axis=2) if image.shape[2] == 1 else image
+        return np.ascontiguousarray(image[..., ::-1] if channels == 'RGB' else image)
+    check_size(*image.size)
+    image = ImageOps.exif_transpose(image) or image
+    if image.mode[0] == 'I':  # sixteen bits: the upper eight, as OpenCV does
+        grey = np.asarray(image).astype(np.int64)
+        grey = np.clip(grey >> 8 if grey.max(initial=0) > 255 else grey, 0, 255)
+        return np.ascontiguousarray(grey.astype(np.uint8)[..., None].repeat(3, axis=2))
+    if background is not None and _transparent(image):
+        return np.ascontiguousarray(
+            _composite(np.asarray(image.convert('RGBA')), background)[..., ::-1])
+    return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
+
+
+def _composite(pixels: np.ndarray, background: Colour) -> np.ndarray:
+    """(H, W, 4) over one colour in the order of the pixels → (H, W, 3)."""
+    if background is None:
+        return pixels[..., :3]
+    alpha = pixels[..., 3:].astype(np.float32) / 255
+    mixed = pixels[..., :3] * alpha + np.asarray(background, np.float32) * (1 - alpha)
+    return np.rint(mixed).astype(np.uint8)
+
+
+def _transparent(image: Image.Image) -> bool:
+    return image.mode in ('RGBA', 'LA', 'PA', 'RGBa', 'La') or 'transparency' in image.info
+
+
+def _is_heic(data: bytes) -> bool:
+    return data[4:8] == b'ftyp' and data[8:12] in HEIC
+
+
+def _heic_opener() -> bool:
+    """Whether pillow-heif is installed; lets Pillow know of it."""
+    try:
+        import pillow_heif
+    except ImportError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
+
+
+@TRANSFORMS.register_module()
+class LoadPicture:
+    """Reads the file of a sample as prediction does, transparent pictures and all formats.
+
+    Args:
+        decoder (str): As in :func:`read_picture`. Defaults to 'cv2'.
+        background (str | Sequence[int]): As in :func:`colour`. Defaults to 'white'.
+    """
+
+    def __init__(self, decoder: str = 'cv2', background: Any = 'white') -> None:
+        self.decoder, self.background = decoder, colour(background)
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        image = read_picture(results['img_path'], self.decoder, self.background)
+        return dict(results, img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])

@@ -1,0 +1,39 @@
+"""What is odd about a split of own data, in words."""
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from .splits import PHASES, Pair
+from .table_file import TableRow
+
+FEW_TRAINING = 5  # images of a seen pair below which it is counted
+WORDS = dict(train='training', val='validation', test='test')
+
+
+def split_warnings(rows: Sequence[TableRow]) -> list[str]:
+    """Warnings about empty and one-sided phases and pairs with few training images.
+
+    Args:
+        rows (Sequence[TableRow]): Images with ``split`` set.
+    """
+    images: dict[str, Counter[Pair]] = defaultdict(Counter)
+    for row in rows:
+        images[row.split][row.attribute, row.object] += 1
+    seen, found = set(images['train']), []
+    for phase in PHASES:
+        pairs, name = set(images[phase]), WORDS[phase]
+        if not pairs:
+            found.append(f'The {name} split is empty.')
+        elif phase != 'train' and not pairs & seen:
+            found.append(f'The {name} split has unseen pairs only: its accuracy on seen pairs '
+                         'cannot be measured.')
+        elif phase != 'train' and not pairs - seen:
+            found.append(f'The {name} split has seen pairs only: it cannot tell how well new pairs '
+                         'are recognised.')
+    few = sorted(pair for pair in seen if images['train'][pair] < FEW_TRAINING)
+    if few:
+        names = ', '.join(' '.join(pair) for pair in few[:3]) + (', …' if len(few) > 3 else '')
+        found.append(f'{len(few)} of {len(seen)} seen pairs have fewer than {FEW_TRAINING} '
+                     f'training images: {names}')
+    return found
