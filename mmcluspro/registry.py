@@ -49,7 +49,8 @@ METRICS = HelpfulRegistry(
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
     locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.curve_hook',
-               'mmcluspro.visualization.prediction_hook'])
+               'mmcluspro.visualization.prediction_hook',
+               'mmcluspro.visualization.report_hook'])
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
 OPTIM_WRAPPERS = HelpfulRegistry(

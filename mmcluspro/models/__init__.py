@@ -2,7 +2,7 @@
 
 Importing this package registers all of them under the scope ``mmcluspro``.
 """
-from . import backbones, classifiers, clustering, heads, losses, necks, peft, text
+from . import backbones, classifiers, clustering, heads, losses, necks, peft, text, zoo
 from .candidates import Candidates
 from .clip_loader import get_tokenizer, load_clip
 from .state import check_state_keys, compact_state_hooks, declare_restorable
@@ -12,5 +12,5 @@ __all__ = [
     'Candidates', 'Features', 'Logits', 'Scores', 'TextTokens', 'Texts', 'TrainStep',
     'as_features', 'backbones', 'check_state_keys', 'classifiers', 'clustering',
     'compact_state_hooks', 'declare_restorable', 'get_tokenizer', 'heads', 'load_clip', 'losses',
-    'necks', 'peft', 'text'
+    'necks', 'peft', 'text', 'zoo'
 ]

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.datasets.labels import check_lengths
+from mmcluspro.errors import shown
 
 Pair = tuple[str, str]
 
@@ -151,8 +153,9 @@ def check_pairs(pairs: Iterable[Pair]) -> list[Pair]:
         if isinstance(pair, str) or len(pair) != 2 or not all(
                 isinstance(name, str) and name.strip() for name in pair):
             raise ValueError(f"pairs[{place}] must be two names, such as ('wet', 'cat'), "
-                             f'got {pair!r}.')
+                             f'got {shown(pair)}.')
         cleaned.append((pair[0].strip(), pair[1].strip()))
+    check_lengths('names', (name for pair in cleaned for name in pair))
     _refuse_twice(cleaned)
     return cleaned
 
@@ -181,10 +184,10 @@ def _indices(what: str, column: Sequence[str], text: Any) -> list[int]:
 
 def _announce(what: str, new: Sequence[str], known: Sequence[str]) -> None:
     close = {name: get_close_matches(name, known, n=1) for name in new[:10]}
-    shown = ', '.join(repr(name) + (f' (did you mean {close[name][0]!r}?)' if close[name] else '')
-                      for name in new[:10])
+    listed = ', '.join(shown(name) + (f' (did you mean {shown(close[name][0])}?)'
+                                      if close[name] else '') for name in new[:10])
     more = f' and {len(new) - 10} more' if len(new) > 10 else ''
-    warnings.warn(f'Training had no {what} {shown}{more}: known to the text tower only, by the '
+    warnings.warn(f'Training had no {what} {listed}{more}: known to the text tower only, by the '
                   'tokens of the name.', stacklevel=2)
 
 

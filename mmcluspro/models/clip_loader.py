@@ -14,6 +14,7 @@ from open_clip.factory import load_checkpoint
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from mmcluspro.errors import reason_of
 from mmcluspro.utils.download import hub_address, hub_offline, one_process, reachable
 from mmcluspro.utils.paths import weights_file
 
@@ -119,13 +120,16 @@ def _download(arch: str, pretrained: str | None, tag: dict) -> Path:
               nullcontext() if reachable(servers) else hub_offline()):
             return Path(open_clip_pretrained.download_pretrained(tag))
     except Exception as error:
-        sources = ' or '.join(filter(None, (tag.get('url'), tag.get('hf_hub', '').rstrip('/'))))
+        source = tag.get('url') or f'{hub_address()}/{tag.get("hf_hub", "").rstrip("/")}'
+        name = Path(tag['url']).name if tag.get('url') else 'FILE'
         hint = f', quickgelu={bool(tag.get("quick_gelu"))}'
         raise RuntimeError(
-            f'pretrained={pretrained!r} of arch={arch!r} could not be downloaded: {error}. Without '
-            f'a network, fetch it elsewhere from {sources} and give the file to both towers with '
-            f"one field of the config, clip=dict(arch={arch!r}, pretrained='FILE'{hint}), or "
-            f'--weights FILE after mmcluspro train.') from error
+            f'pretrained={pretrained!r} of arch={arch!r} could not be downloaded '
+            f'({reason_of(error, 80)}).\nWithout a network, fetch the file on another machine:\n'
+            f'  {source}\nand give it to both towers at once:\n'
+            f'  mmcluspro train photos/ --weights {name}\nor in a config:\n'
+            f"  clip = dict(arch={arch!r}, pretrained='{name}'{hint})\n"
+            'docs/real_photos.md lists smaller downloads.') from error
 
 
 def _activation(arch: str, config: dict, pretrained: str | None, weights_say: bool | None,

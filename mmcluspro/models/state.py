@@ -29,6 +29,9 @@ def declare_restorable(module: nn.Module) -> None:
               if not p.requires_grad}
     # By name, not by requires_grad at saving: an averaged copy of the model has no gradients.
     module._restorable = frozenset(frozen)  # type: ignore[assignment]
+    # Statistics of BatchNorm: saved, but a file that was trained on stored features lacks them.
+    module._restorable_buffers = frozenset(  # type: ignore[assignment]
+        name for name, _ in module.named_buffers(remove_duplicate=False))
     # Positions are resampled for another image size; the rest of the tower stays the same.
     module.register_buffer(FINGERPRINT, fingerprint(
         {name: p for name, p in frozen.items() if not name.endswith('positional_embedding')}))
@@ -109,7 +112,7 @@ def _all_keys(model: nn.Module, prefix: str) -> tuple[dict[str, Any], set[str]]:
     """All keys a state dict of ``model`` may have, and those it may lack."""
     known: dict[str, Any] = {
         prefix + name: p for name, p in model.named_parameters(remove_duplicate=False)}
-    optional = set(restorable_keys(model, prefix))
+    optional = {*restorable_keys(model, prefix), *_restorable_buffers(model, prefix)}
     for path, module in model.named_modules(remove_duplicate=False):
         for name, buffer in module._buffers.items():
             key = f'{prefix}{path}.{name}' if path else prefix + name
@@ -148,6 +151,14 @@ def _declared(model: nn.Module, prefix: str) -> Iterator[tuple[str, dict[str, Te
                           if name in names and not parameter.requires_grad}
 
 
+def _restorable_buffers(model: nn.Module, prefix: str) -> dict[str, Tensor]:
+    """Buffers of declared towers, by their key: those of the weights that the tower read."""
+    return {f'{prefix}{path}.{name}' if path else prefix + name: buffer
+            for path, module in model.named_modules(remove_duplicate=False)
+            for name, buffer in module.named_buffers(remove_duplicate=False)
+            if name in getattr(module, '_restorable_buffers', ())}
+
+
 def _left_out(model: nn.Module, state_dict: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
     """The model's own state of modules that only training needs and the file knows nothing of."""
     declared = [module.state_dict(prefix=f'{prefix}{path}.' if path else prefix)
@@ -175,6 +186,9 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
                 'those of this model are others. Set arch and pretrained to the ones it was '
                 'trained with, or save with full_state=True.')
         state_dict.update({key: parameter.detach() for key, parameter in absent.items()})
+    persistent = set(module.state_dict(prefix=prefix))
+    state_dict.update({key: buffer for key, buffer in _restorable_buffers(module, prefix).items()
+                       if key in persistent and key not in state_dict})
     state_dict.update(_left_out(module, state_dict, prefix))
     # A full checkpoint may be loaded without the source of the tower: pretrained=None.
     for key in [key for key in state_dict if key.startswith(prefix)

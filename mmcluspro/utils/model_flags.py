@@ -7,10 +7,13 @@ from typing import Any
 PLACES = ('backbone', 'text', 'projection', 'words')
 
 
-def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--config``, ``--import`` and ``--weights``."""
-    parser.add_argument('--config', help='your config file, built instead of what the checkpoint '
-                        'describes; the config inside a checkpoint is never built')
+CONFIG = ('your config file, built instead of what the checkpoint describes; the config inside a '
+          'checkpoint is never built')
+
+
+def add_model_flags(parser: argparse.ArgumentParser, config: str = CONFIG) -> None:
+    """Adds ``--config``, ``--import`` and ``--weights``; ``config`` is the help of the first."""
+    parser.add_argument('--config', help=config)
     parser.add_argument('--import', dest='imports', action='append', default=[], metavar='MODULE',
                         help='module of yours whose classes the checkpoint uses; may be repeated')
     parser.add_argument('--weights', nargs='+', metavar='[PART=]FILE', help='weights of the frozen '

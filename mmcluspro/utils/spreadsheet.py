@@ -1,9 +1,10 @@
 """Cells of CSV files that a spreadsheet would run as a formula, written as text and read back."""
 import re
 
-# A cell that begins with one of these signs is a formula to a spreadsheet.
-FORMULA = re.compile(r"'*[=+\-@\t\r]")
-GUARDED = re.compile(r"'+[=+\-@\t\r]")
+# A cell that begins with one of these signs is a formula to a spreadsheet; the wide ones to some.
+SIGNS = r'[=+\-@\t\r＝＋－＠]'
+FORMULA = re.compile(f"'*{SIGNS}")
+GUARDED = re.compile(f"'+{SIGNS}")
 
 
 def guard(cell: str) -> str:

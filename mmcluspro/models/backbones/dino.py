@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
+from mmcluspro.errors import reason_of
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.safe_load import load_checkpoint
 
@@ -72,8 +73,9 @@ class DINO(VisionTransformer):
                 '("backbone only"); set backbone.pretrained to its path.') from error
         except OSError as error:  # no network
             raise ValueError(
-                f'{name} could not be downloaded: {error}. Fetch the file elsewhere and set '
-                'backbone.pretrained to its path.') from error
+                f'{name} could not be downloaded ({reason_of(error, 80)}). Fetch the file on '
+                'another machine. To predict, give it with --weights backbone=FILE; in a config, '
+                'set backbone.pretrained to its path.') from error
         weights = {key: value for key, value in dino_weights(content, branch, name).items()
                    if key not in self.UNUSED_KEYS}
         self._check_positions(weights, name)

@@ -83,10 +83,11 @@ class DINOv2(DINO):
                 f'DINOv2 takes images in whole patches of {self.patch_size} px, got '
                 f'{x.shape[3]} x {x.shape[2]}. Resize them to a multiple in the pipeline.')
         patches, grid = self.patch_embed(x)
-        tokens = torch.cat([self.cls_token.expand(len(x), -1, -1), patches], dim=1)
+        grid = int(grid[0]), int(grid[1])  # tensors while it is traced for an export
+        tokens = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), patches], dim=1)
         tokens = tokens + self.positions(grid)
         if self.num_registers:
-            registers = self.register_tokens.expand(len(x), -1, -1)
+            registers = self.register_tokens.expand(x.shape[0], -1, -1)
             tokens = torch.cat([tokens[:, :1], registers, tokens[:, 1:]], dim=1)
         outputs = []
         for number, layer in enumerate(self.layers):

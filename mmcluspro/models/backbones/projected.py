@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.features import CachedFeatures, FrozenPart
+from mmcluspro.features.source import scoped
 from mmcluspro.registry import MODELS
 
 from ..clip_weights import read_weights
@@ -28,7 +29,8 @@ class ProjectedBackbone(FrozenTower):
         backbone (dict): Any backbone of the registries, for example
             ``dict(type='mmpretrain.VisionTransformer', arch='b', out_type='cls_token')``.
         in_channels (int): Width of its last feature.
-        out_dim (int): Width of f, that of the text features.
+        out_dim (int, optional): Width of f, that of the text features. None leaves the
+            projection out, for methods whose neck embeds the pooled feature. Defaults to None.
         pool (str | None): 'avg' averages over positions or tokens, 'cls' takes the first token,
             'cls_avg' puts the mean of the other tokens behind it (2 C channels, DINOv2's way),
             None expects one vector per image; 2-D features are returned unchanged. Defaults to
@@ -44,19 +46,22 @@ class ProjectedBackbone(FrozenTower):
             Defaults to False.
     """
 
-    def __init__(self, backbone: dict, in_channels: int, out_dim: int, pool: str | None = 'avg',
-                 frozen: bool = True, peft: dict | None = None, pretrained: str | None = None,
-                 out_tokens: bool = False) -> None:
+    def __init__(self, backbone: dict, in_channels: int, out_dim: int | None = None,
+                 pool: str | None = 'avg', frozen: bool = True, peft: dict | None = None,
+                 pretrained: str | None = None, out_tokens: bool = False) -> None:
         super().__init__()
         if pool not in POOLS:
             raise ValueError(f'backbone.pool must be one of {POOLS}, got {pool!r}.')
         if out_tokens and pool not in ('cls', 'cls_avg'):
             raise ValueError("backbone.out_tokens needs pool='cls' or 'cls_avg', which are made of "
                              f'tokens, got {pool!r}.')
-        self.backbone = MODELS.build(self._scoped(backbone))
+        self.backbone = MODELS.build(scoped(backbone))
         if isinstance(self.backbone, CachedFeatures):
             self.backbone.expect(pool=pool)
-        self.proj = nn.Linear(in_channels, out_dim)
+        if out_dim is None and pretrained is not None:
+            raise ValueError('backbone.pretrained has a projection: set backbone.out_dim, too.')
+        self.proj: nn.Module = nn.Identity() if out_dim is None else nn.Linear(
+            in_channels, out_dim)
         self.in_channels, self.out_dim, self.pool = in_channels, out_dim, pool
         self.pretrained, self.out_tokens = pretrained, out_tokens
         if pretrained is not None:
@@ -86,12 +91,7 @@ class ProjectedBackbone(FrozenTower):
     def frozen_part(cls, cfg: Mapping[str, Any]) -> FrozenPart:
         """The part that can be stored: the inner backbone, pooled."""
         trains = 'peft' if cfg.get('peft') else '' if cfg.get('frozen', True) else 'frozen=False'
-        return FrozenPart(cls._scoped(cfg['backbone']), cfg.get('pool', 'avg'), cls.pooled, trains)
-
-    @staticmethod
-    def _scoped(backbone: Mapping[str, Any]) -> dict:
-        kind = backbone['type']
-        return dict(backbone, type=kind if '.' in kind else f'mmpretrain.{kind}')
+        return FrozenPart(scoped(cfg['backbone']), cfg.get('pool', 'avg'), cls.pooled, trains)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Encodes images.
@@ -122,7 +122,7 @@ class ProjectedBackbone(FrozenTower):
 
     def _project_tokens(self, tokens: Tensor) -> Tensor:
         """(B, 1 + patches, C) → (B, 1 + patches, out_dim), each kind by its part of the matrix."""
-        if self.pool == 'cls':
+        if self.pool == 'cls' or not isinstance(self.proj, nn.Linear):
             return self.proj(tokens)
         first, others = self.proj.weight.split(tokens.shape[2], dim=1)
         return torch.cat([F.linear(tokens[:, :1], first, self.proj.bias),

@@ -38,13 +38,15 @@ class CompositionalClassifier(ImageClassifier):
         micro_batch (int, optional): How many images run through the backbone together in
             training. The rest waits, and activations are computed again in backward: memory of
             one micro-batch, while clustering and losses see the whole batch. Defaults to None, all.
+        channels_last (bool): Whether images and the weights of convolutions are laid out channels
+            last. Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
             ``pretrained`` of mmpretrain's ImageClassifier.
     """
 
     def __init__(self, space: dict, backbone: dict, head: dict, neck: dict | None = None,
                  full_state: bool = False, micro_batch: int | None = None,
-                 **kwargs: Any) -> None:
+                 channels_last: bool = False, **kwargs: Any) -> None:
         if micro_batch is not None and micro_batch < 1:
             raise ValueError(f'model.micro_batch must be positive or None, got {micro_batch}.')
         with shared_reading():
@@ -55,6 +57,9 @@ class CompositionalClassifier(ImageClassifier):
             if isinstance(part, CachedFeatures) and isinstance(preprocessor, Mapping):
                 part.expect(preprocessor=preprocessor)
         self.micro_batch = micro_batch
+        self.channels_last = channels_last
+        if channels_last:
+            self.backbone.to(memory_format=torch.channels_last)
         self.worlds: dict[str, Candidates] = {}
 
     @property
@@ -87,6 +92,8 @@ class CompositionalClassifier(ImageClassifier):
             inputs (Tensor): Normalised images, shape (B, 3, H, W).
             stage (str): 'neck', or 'backbone' for what it returned. Defaults to 'neck'.
         """
+        if self.channels_last and inputs.dim() == 4:  # stored features have two dimensions
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
         size = self.micro_batch
         if size and size < len(inputs) and torch.is_grad_enabled():
             outputs = join([as_features(checkpoint(self.backbone, part, use_reentrant=False))

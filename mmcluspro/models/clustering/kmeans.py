@@ -71,7 +71,7 @@ def _plus_plus(features: Tensor, num_clusters: int, generator: torch.Generator) 
         distance = torch.minimum(distance, (1 - features @ features[picks[-1]]).clamp_min(0))
         weights = distance.cpu().double() + 1e-9
         picks.append(int(torch.multinomial(weights, 1, generator=generator)))
-    return features[picks]
+    return features[torch.tensor(picks, device=features.device)]
 
 
 def _make_distinct(centres: Tensor, generator: torch.Generator) -> Tensor:

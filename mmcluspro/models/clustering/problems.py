@@ -92,6 +92,28 @@ class Branches:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """Features and the rows of their problems, where a problem serves several features.
+
+    With C the rows, S Z of a feature f is f^T (C^T Z): K products for each problem of the branch
+    instead of R.
+
+    Args:
+        features (Tensor): Shape (G, N, D).
+        context (Tensor): C, shape (B, R, D).
+        slot (Tensor): Problem of each feature inside its branch, shape (G, N).
+    """
+    features: Tensor
+    context: Tensor
+    slot: Tensor
+
+    def coupled(self, coupling: Tensor) -> Tensor:
+        """As :meth:`Problems.coupled`."""
+        sums = torch.bmm(coupling, self.context.to(coupling.dtype))
+        return _pick(_against_all(self.features.to(coupling.dtype), sums), self.slot)
+
+
+@dataclass(frozen=True)
 class Problems:
     """G branches with M problems each: B = G * M problems of R rows and K columns.
 
@@ -106,7 +128,9 @@ class Problems:
         problem (Tensor): Problem of each feature, shape (G * N,), or None if B = G * N and
             each has its own.
         own_cosine (Tensor): Of features and prototypes of their class, shape (G * N, K).
-        own_similarity (Tensor): Of features and rows of their problem, shape (G * N, R).
+        own_similarity (Tensor): Of features and rows of their problem, shape (G * N, R); None
+            where ``spread`` says it in fewer operations.
+        spread (Spread): Features and rows themselves, or None.
     """
     cosine: Tensor
     similarity: Tensor
@@ -117,11 +141,20 @@ class Problems:
     classes: Tensor
     problem: Tensor | None
     own_cosine: Tensor
-    own_similarity: Tensor
+    own_similarity: Tensor | None
+    spread: Spread | None = None
 
     def of_features(self, values: Tensor) -> Tensor:
         """Takes for each feature the values (G * N, ...) of its problem (B, ...)."""
         return values if self.problem is None else values.index_select(0, self.problem)
+
+    def coupled(self, coupling: Tensor) -> Tensor:
+        """S Z of the features, shape (G * N, K), for the coupling Z (B, K, R) of the problems."""
+        if self.spread is not None:
+            return self.spread.coupled(coupling)
+        assert self.own_similarity is not None
+        similarity = self.own_similarity.to(coupling.dtype)[:, :, None]
+        return torch.bmm(self.of_features(coupling), similarity)[:, :, 0]
 
 
 def build_problems(branches: Branches, scope: Scope) -> Problems:
@@ -140,24 +173,30 @@ def build_problems(branches: Branches, scope: Scope) -> Problems:
     # With a problem for each feature, in order, nothing needs to be looked up.
     slot = None if classes is branches.labels else branches.slots()
     table = torch.cat([each[rows] for each, rows in zip(branches.prototypes, columns)]).to(dtype)
+    spread = None
     if branches.contexts is None or branches.counts is None:
-        rows = _rows_of_batch(features, table, slot)
+        rows: tuple = _rows_of_batch(features, table, slot)
         row_mask = branches.finite[:, None].expand(groups, most, num)
         if scope == 'class':
             row_mask = row_mask & (branches.labels[:, None] == classes[:, :, None])
         row_mask = row_mask.reshape(-1, num)
     else:
-        context = torch.cat([each[chosen] for each, chosen in zip(branches.contexts, classes)])
-        count = torch.cat([each[chosen] for each, chosen in zip(branches.counts, classes)])
+        # index_select copies whole rows: four times as fast as indexing with a tensor.
+        context = torch.cat([each.index_select(0, chosen)
+                             for each, chosen in zip(branches.contexts, classes)])
+        count = torch.cat([each.index_select(0, chosen)
+                           for each, chosen in zip(branches.counts, classes)])
         row_mask = torch.arange(context.shape[1], device=count.device) < count[:, None]
-        rows = _rows_of_context(features, table, context.to(dtype), slot)
+        context = context.to(dtype)
+        rows = _rows_of_context(features, table, context, slot)
+        spread = None if slot is None else Spread(features, context, slot)
     potential = problem = None
     if branches.potentials is not None:
         potential = torch.cat([each[rows] for each, rows in zip(branches.potentials, columns)])
     if slot is not None:
         problem = (slot + most * torch.arange(groups, device=slot.device)[:, None]).flatten()
     return Problems(rows[0], rows[1], row_mask, real.flatten(0, 1), potential, columns, classes,
-                    problem, rows[2], rows[3])
+                    problem, rows[2], rows[3], spread)
 
 
 def _rows_of_batch(features: Tensor, table: Tensor,
@@ -173,7 +212,7 @@ def _rows_of_batch(features: Tensor, table: Tensor,
 
 
 def _rows_of_context(features: Tensor, table: Tensor, context: Tensor,
-                     slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+                     slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The same over the context (B, Q, D) of the problems."""
     across = context.transpose(1, 2)
     cosine, similarity = torch.bmm(table, across), torch.bmm(context, across)
@@ -181,8 +220,7 @@ def _rows_of_context(features: Tensor, table: Tensor, context: Tensor,
         single = features.reshape(-1, features.shape[2], 1)
         return (cosine, similarity, torch.bmm(table, single)[:, :, 0],
                 torch.bmm(context, single)[:, :, 0])
-    return (cosine, similarity, _pick(_against_all(features, table), slot),
-            _pick(_against_all(features, context), slot))
+    return cosine, similarity, _pick(_against_all(features, table), slot), None
 
 
 def _against_all(features: Tensor, table: Tensor) -> Tensor:

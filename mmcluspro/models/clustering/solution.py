@@ -49,8 +49,6 @@ def feature_plan(problems: Problems, solution: Solution, kappa: float, epsilon: 
                  temperature: float) -> Tensor:
     """Plan rows of the features, each of mass one, shape (G * N, K)."""
     dtype = solution.potential.dtype
-    coupled = torch.bmm(problems.of_features(solution.coupling),
-                        problems.own_similarity.to(dtype)[:, :, None])[:, :, 0]
-    return plan_rows(problems.own_cosine.to(dtype), coupled,
+    return plan_rows(problems.own_cosine.to(dtype), problems.coupled(solution.coupling),
                      problems.of_features(solution.potential),
                      problems.of_features(problems.col_mask), kappa, epsilon, temperature)

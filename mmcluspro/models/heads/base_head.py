@@ -16,7 +16,7 @@ from ..candidates import Candidates
 from ..structures import Features, Scores, Texts, TrainStep, as_features
 from .portable import Portable
 
-FEASIBILITIES = ('pretrained', 'trained')
+FEASIBILITIES = ('pretrained', 'trained', 'relatedness')
 LABELS = ('attr', 'obj', 'pair')
 
 
@@ -39,7 +39,8 @@ class CompositionHead(BaseModule):
             ``objects`` are filled in from the space.
         feasibility (str): Embeddings of the names by which the open world drops pairs (Eq. 14):
             'pretrained', those of the text side before any training, or 'trained', its features
-            of attributes and objects. Defaults to 'pretrained', as in the paper.
+            of attributes and objects. 'relatedness' is KG-SP's: the cosine of the attribute's and
+            the object's pre-trained vectors. Defaults to 'pretrained', as in the paper.
         losses (Sequence[dict]): Further losses, each a module that is called with a
             :class:`~mmcluspro.models.TrainStep` and returns a scalar with its weight. ``name``
             says what the log calls it, ``<name>_loss``. Defaults to ().
@@ -92,6 +93,9 @@ class CompositionHead(BaseModule):
 
     def update_prototypes(self) -> None:
         """Moves the prototypes after an iteration; nothing without banks."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before each epoch of training, the first of which is 0; nothing by default."""
 
     def health(self) -> dict[str, float]:
         """State of the clusters for the log, for example ``attr_used``."""

@@ -12,6 +12,7 @@ from mmcluspro.registry import MODELS
 from ..clip_loader import get_tokenizer, load_clip
 from ..state import declare_restorable
 from ..structures import PATHS, TextTokens
+from .chunk import fitting_chunk, prompt_bytes
 from .clip_tower import TextTower
 from .feature_cache import PairMemo
 from .prompt import PromptParts
@@ -33,7 +34,8 @@ class CLIPText(TextEncoder):
         arch (str): An open_clip architecture or 'tiny_clip'. Defaults to 'ViT-L-14'.
         pretrained (str | None): Weights as in :func:`load_clip`. Defaults to None (random).
         prompt (dict): Config of the prompts. Defaults to ``dict(type='mmcluspro.SoftPrompt')``.
-        chunk_size (int): Number of prompts that run together. Defaults to 1024.
+        chunk_size (int, optional): Number of prompts that run together. Defaults to None: 1024, or
+            fewer where the free memory is short (:mod:`.chunk`).
         with_cp (bool): Whether to forget the activations of a chunk and compute them again in
             backward: half as much time again, memory of one chunk. Defaults to False.
         prefix_tree (bool): Whether to run shared prefixes once. Towers where this is not exact
@@ -50,14 +52,14 @@ class CLIPText(TextEncoder):
                  arch: str = 'ViT-L-14',
                  pretrained: str | None = None,
                  prompt: Mapping[str, Any] | None = None,
-                 chunk_size: int = 1024,
+                 chunk_size: int | None = None,
                  with_cp: bool = False,
                  prefix_tree: bool = True,
                  readable: Mapping[str, str] | Any | None = None,
                  learn_temperature: bool = False,
                  quickgelu: bool | None = None) -> None:
-        if chunk_size < 1:
-            raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f'text.chunk_size must be at least 1, or None, got {chunk_size}.')
         model = load_clip(arch, pretrained, quickgelu=quickgelu)
         tower = TextTower(model, get_tokenizer(arch))
         if pretrained is not None:
@@ -80,16 +82,20 @@ class CLIPText(TextEncoder):
         self._plans: PairMemo[PromptPlan] = PairMemo(3)
         self._name_plans: dict[tuple[str, torch.device], PromptPlan] = {}
         self._sentences: dict[tuple[str, ...], Tensor] = {}
+        self._chunks: dict[tuple, int] = {}
 
     def parts(self) -> PromptParts:
         return self.prompt()
 
     def embed(self, path: str, parts: PromptParts, pairs: Tensor | None) -> Tensor:
-        encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
         nodes = parts.attributes if path == 'composition' else None
         leaves = parts.attributes if path == 'attribute' else parts.objects
-        return encode_prompts(encoder, self._plan(path, pairs), parts.contexts[path], nodes,
-                              leaves, self.chunk_size, self.with_cp)
+        return encode_prompts(self.encoder(path), self._plan(path, pairs), parts.contexts[path],
+                              nodes, leaves, self.chunk(), self.with_cp)
+
+    def encoder(self, path: str | None = None) -> PromptEncoder:
+        """How the prompts of a path are encoded; None is for texts without anything trained."""
+        return (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
 
     def encode_tokens(self, pairs: Tensor) -> TextTokens:
         """States of all tokens of the prompts of pairs (P, 2), kept where nothing learns."""
@@ -99,8 +105,8 @@ class CLIPText(TextEncoder):
             parts = self.parts()
             return encode_prompts(
                 TokenEncoder(self.tower), self._plan('composition', pairs),
-                parts.contexts['composition'], parts.attributes, parts.objects, self.chunk_size,
-                self.with_cp)
+                parts.contexts['composition'], parts.attributes, parts.objects,
+                self.chunk(whole=True), self.with_cp)
 
         if self._is_constant():
             self.cache.validate(self)
@@ -150,8 +156,7 @@ class CLIPText(TextEncoder):
                 raise ValueError(f'The text tower reads texts of 1 to {room} tokens, got '
                                  f'{len(run)}: {text!r}.')
         plan = plan_names([len(run) for run in runs], self.logit_scale.device)
-        encoder: PromptEncoder = (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
-        return encode_prompts(encoder, plan, context, None, torch.cat(runs), self.chunk_size)
+        return encode_prompts(self.encoder(), plan, context, None, torch.cat(runs), self.chunk())
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Adds names that were not trained, behind those there are.
@@ -181,6 +186,27 @@ class CLIPText(TextEncoder):
         self._plans.clear()
         self._name_plans.clear()
         self._sentences.clear()
+        self._chunks.clear()
+
+    @torch.compiler.disable  # asks the system
+    def chunk(self, whole: bool = False) -> int:
+        """Number of prompts that run together, chosen once per mode and device.
+
+        Args:
+            whole (bool): Whether whole sequences run, as without the prefix tree. Defaults to
+                False.
+        """
+        if self.chunk_size is not None:
+            return self.chunk_size
+        whole = whole or not self.prefix_tree
+        key = self.logit_scale.device, torch.is_grad_enabled(), whole
+        if key not in self._chunks:
+            tokens = (self.tower.context_length if whole else 1 + max(
+                *self.prompt.attributes.lengths, *self.prompt.objects.lengths))
+            layers = len(getattr(getattr(self.tower.text, 'transformer', None), 'resblocks', ()))
+            self._chunks[key] = fitting_chunk(prompt_bytes(
+                tokens, self.tower.embedding.embedding_dim, layers or 12, key[1]), key[0])
+        return self._chunks[key]
 
     def prepare(self, pairs: Tensor) -> None:
         """Plans the prompts of pairs (P, 2) and of all names: reads indices, computes nothing."""

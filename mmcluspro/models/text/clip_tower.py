@@ -57,7 +57,9 @@ class TextTower(nn.Module):
 
     def embed(self, texts: Sequence[str]) -> list[Tensor]:
         """Token embeddings of each text, shape (tokens, width)."""
-        return [self.vectors(ids) for ids in self.frame.ids(texts)]
+        runs = self.frame.ids(texts)
+        vectors = self.vectors([token for ids in runs for token in ids])
+        return list(vectors.split([len(ids) for ids in runs]))
 
     def why_no_tree(self) -> str | None:
         """What keeps the prefix tree from being exact here; None when nothing does."""

@@ -106,7 +106,19 @@ class SoftPrompt(nn.Module):
             raise ValueError(
                 f'These names have no tokens: {empty}. Give them words through readable '
                 '(raw name -> words).')
-        return runs if self.names == 'tokens' else [run.mean(0, keepdim=True) for run in runs]
+        if self.names == 'tokens':
+            return runs
+        self._warn_long([name for name, run in zip(names, runs)
+                         if self.max_tokens is not None and len(run) > self.max_tokens])
+        return [run.mean(0, keepdim=True) for run in runs]
+
+    def _warn_long(self, names: Sequence[str]) -> None:
+        if names:
+            more = f' and {len(names) - 3} more' if len(names) > 3 else ''
+            warnings.warn(
+                f'These names have more tokens than the {self.max_tokens} that the text tower '
+                f'reads: {", ".join(map(_short, names[:3]))}{more}. They count as the mean of '
+                'their tokens, and long names hardly differ then; shorten them.', stacklevel=2)
 
     def _check_room(self, attributes: Sequence[int], objects: Sequence[int]) -> None:
         context = max(len(vectors) for vectors in self.contexts.values())

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from mmengine.dist import all_gather, get_rank, get_world_size
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,6 +12,8 @@ from mmcluspro.datasets import resolve_readable
 
 from ..structures import TextTokens
 from .feature_cache import FeatureCache
+
+SHARED_FROM = 4096  # pairs; fewer are encoded by every rank, which costs less than it saves
 
 
 class TextEncoder(nn.Module):
@@ -27,7 +30,13 @@ class TextEncoder(nn.Module):
         logit_scale (Tensor): Logarithm of one over the temperature, a scalar.
         learn_temperature (bool): Whether ``logit_scale`` trains.
         readable (dict | callable | str | None): Overrides of the readable names.
+
+    Attributes:
+        unit_norm (bool): Whether features are scaled to unit norm. A child whose head measures
+            distances sets it to False.
     """
+
+    unit_norm = True
 
     def __init__(self, attributes: Sequence[str], objects: Sequence[str], out_dim: int,
                  logit_scale: Tensor, learn_temperature: bool,
@@ -96,6 +105,25 @@ class TextEncoder(nn.Module):
             ['attribute', 'object', 'composition'], pairs)
         return attributes, objects, compositions
 
+    def share(self, pairs: Tensor) -> None:
+        """Encodes many pairs (P, 2) for the cache, each rank a part; every rank has to call it.
+
+        In one process, for few pairs and where features are not kept it does nothing.
+        """
+        if get_world_size() == 1 or len(pairs) < SHARED_FROM or not self._is_constant():
+            return
+        check_pairs(pairs)
+        self.cache.validate(self)
+        self.cache.get_pairs(pairs, self.for_cache(lambda: self._encode_part(pairs)))
+
+    def _encode_part(self, pairs: Tensor) -> Tensor:
+        """Features of all pairs, those of this rank computed, the others received."""
+        size = -(-len(pairs) // get_world_size())
+        own = pairs[get_rank() * size:(get_rank() + 1) * size]
+        features = self._encode('composition', self.parts(), own)
+        padded = F.pad(features, (0, 0, 0, size - len(own)))
+        return torch.cat(all_gather(padded))[:len(pairs)]
+
     def train(self, mode: bool = True) -> 'TextEncoder':
         self.forget()
         return super().train(mode)
@@ -152,7 +180,8 @@ class TextEncoder(nn.Module):
     def _encode(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
         if path == 'composition' and pairs is not None and not len(pairs):
             return self.logit_scale.new_zeros(0, self.out_dim)
-        return F.normalize(self.embed(path, parts, pairs).float(), dim=-1)
+        features = self.embed(path, parts, pairs).float()
+        return F.normalize(features, dim=-1) if self.unit_norm else features
 
     def _check_range(self, pairs: Tensor) -> None:
         sizes = len(self.attributes), len(self.objects)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+CHUNK = 1024  # texts that are tokenized at once: rows are long
+
 
 class TokenFrame:
     """Splits what a tokenizer returns into ``start``, the text itself and ``end``.
@@ -29,7 +31,8 @@ class TokenFrame:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text without what stands around it."""
-        found = [self._inner(row) for row in self._rows(texts)]
+        found = [self._inner(row) for start in range(0, len(texts), CHUNK)
+                 for row in self._rows(texts[start:start + CHUNK], trim=True)]
         # Byte-level vocabularies know everything; others have an id for what they do not know.
         unknown = getattr(getattr(self.tokenizer, 'tokenizer', None), 'unk_token_id', None)
         bad = [text for text, ids in zip(texts, found)
@@ -49,9 +52,13 @@ class TokenFrame:
             f'Prompts cannot be put together from the ids of {type(self.tokenizer).__name__}: '
             'a text is not followed by what follows an empty one. Use another arch.')
 
-    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+    def _rows(self, texts: Sequence[str], trim: bool = False) -> list[list[int]]:
         if not len(texts):
             return []
         with torch.device('cpu'):  # under torch.device('meta') there would be no ids to look at
             # Longer than the tower takes, because tokenizers truncate silently.
-            return self.tokenizer(list(texts), context_length=8 * self.context_length).tolist()
+            ids = self.tokenizer(list(texts), context_length=8 * self.context_length)
+        if trim:  # hundreds of fillers behind names of a few tokens
+            used = (ids != ids[:, -1:]).any(dim=0).nonzero()
+            ids = ids[:, :int(used[-1]) + 2 if len(used) else 1]
+        return ids.tolist()

@@ -3,19 +3,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
 
-from .name_table import NameTable
-from .text_encoder import TextEncoder, log_scale
-from .word_vectors import embed_names
+from .word_table_text import WordTableText
 
 
 @MODELS.register_module()
-class WordVectorText(TextEncoder):
+class WordVectorText(WordTableText):
     """Features of attributes, objects and pairs from word vectors.
 
     Attributes and objects are projected, each kind with its own layer; a pair is composed by an
@@ -24,8 +20,7 @@ class WordVectorText(TextEncoder):
     Args:
         attributes (Sequence[str]): Raw names.
         objects (Sequence[str]): Raw names.
-        path (str, optional): File with word vectors, see :func:`load_word_vectors`. None leaves
-            the vectors to a checkpoint; names that it lacks cannot be added then.
+        path (str, optional): As in :class:`WordTableText`.
         out_dim (int): Width of the features, that of the image side. Defaults to 768.
         hidden_dim (int): Hidden width of the composer. Defaults to 768.
         dropout (float): Dropout in the composer. Defaults to 0.0.
@@ -51,74 +46,16 @@ class WordVectorText(TextEncoder):
                  chunk_size: int = 65536,
                  readable: Mapping[str, str] | Any | None = None,
                  width: int = 300) -> None:
-        if chunk_size < 1:
-            raise ValueError(f'text.chunk_size must be at least 1, got {chunk_size}.')
-        super().__init__(attributes, objects, out_dim, log_scale(temperature), learn_temperature,
-                         readable)
-        self.path = path
-        self.chunk_size = chunk_size
-        vectors = torch.zeros(len(attributes) + len(objects), width) if path is None else (
-            self._vectors([*attributes, *objects]))
-        width = vectors.shape[1]
-        self.attr_table = NameTable(vectors[:len(attributes)].split(1), learn_vectors)
-        self.obj_table = NameTable(vectors[len(attributes):].split(1), learn_vectors)
-        self.attr_proj = nn.Linear(width, out_dim)
-        self.obj_proj = nn.Linear(width, out_dim)
+        super().__init__(attributes, objects, path, out_dim, learn_vectors, temperature,
+                         learn_temperature, chunk_size, readable, width)
+        self.attr_proj = nn.Linear(self.width, out_dim)
+        self.obj_proj = nn.Linear(self.width, out_dim)
         self.composer = nn.Sequential(
-            nn.Linear(2 * width, hidden_dim), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(2 * self.width, hidden_dim), nn.ReLU(), nn.Dropout(dropout),
             nn.Linear(hidden_dim, out_dim))
 
-    def parts(self) -> tuple[Tensor, Tensor]:
-        return self.attr_table(), self.obj_table()
+    def single(self, path: str, vectors: Tensor) -> Tensor:
+        return (self.attr_proj if path == 'attribute' else self.obj_proj)(vectors)
 
-    def embed(self, path: str, parts: tuple[Tensor, Tensor], pairs: Tensor | None) -> Tensor:
-        attributes, objects = parts
-        if path == 'attribute':
-            return self.attr_proj(attributes)
-        if path == 'object' or pairs is None:
-            return self.obj_proj(objects)
-        self._check_range(pairs)
-        return torch.cat([
-            self.composer(torch.cat([attributes[chunk[:, 0]], objects[chunk[:, 1]]], dim=1))
-            for chunk in pairs.to(attributes.device).split(self.chunk_size)])
-
-    def pretrained(self, names: Sequence[str]) -> Tensor:
-        """Word vectors of raw names as the file has them, unit norm, shape (n, width).
-
-        A model of a checkpoint without the file takes those of the checkpoint, which are the same
-        unless they were trained.
-        """
-        if self.path is not None:
-            return self._vectors(names)
-        own = dict(zip((*self.objects, *self.attributes),
-                       (*self.obj_table().detach(), *self.attr_table().detach())))
-        if not set(names) <= own.keys():
-            return self._vectors(names)  # says what to do
-        return F.normalize(torch.stack([own[name] for name in names]), dim=1)
-
-    def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
-        """Adds names that were not trained, behind those there are."""
-        self._check_new(attributes, objects)
-        vectors = self._vectors([*attributes, *objects])
-        self.attr_table.append(vectors[:len(attributes)].split(1))
-        self.obj_table.append(vectors[len(attributes):].split(1))
-        self.attributes += tuple(attributes)
-        self.objects += tuple(objects)
-        self.forget()
-
-    def restore(self) -> None:
-        """Forgets the names that were added."""
-        self.attr_table.restore()
-        self.obj_table.restore()
-        self.attributes = self.attributes[:len(self.attr_table.lengths)]
-        self.objects = self.objects[:len(self.obj_table.lengths)]
-        self.forget()
-
-    def _vectors(self, names: Sequence[str]) -> Tensor:
-        if self.path is None:
-            raise ValueError(
-                f'The model has no vectors for {", ".join(map(repr, names[:5]))}: they come from '
-                'the file of word vectors that it was trained with. Give it with --weights '
-                "words=FILE (weights=dict(words='FILE') in Python), or leave the names out.")
-        # Unit norm: frequent words have long vectors, which says nothing about their meaning.
-        return F.normalize(embed_names(names, self.path, self.readable), dim=1)
+    def compose(self, parts: tuple[Tensor, Tensor], pairs: Tensor) -> Tensor:
+        return self.composer(super().compose(parts, pairs))

@@ -14,6 +14,8 @@ from mmcluspro.datasets import resolve_readable
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.utils.plain_files import read_npz
 
+from .clip_words import TINY, clip_vectors
+
 BLOCK = 1 << 20
 LINE, WORD, WIDEST, MOST = 1 << 22, 1 << 16, 100_000, 10**18
 REMEDY = ('Get the file again, or set model.head.text.path to another one: .npz with the arrays '
@@ -35,7 +37,8 @@ def embed_names(names: Sequence[str], path: str | Path,
 
     Args:
         names (Sequence[str]): Raw or readable names.
-        path (str | Path): File as in :func:`load_word_vectors`.
+        path (str | Path): File as in :func:`load_word_vectors`, or 'tiny_clip', see
+            :func:`~.clip_words.clip_vectors`.
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
 
@@ -43,6 +46,8 @@ def embed_names(names: Sequence[str], path: str | Path,
         Tensor: Shape (n, D), float32, not normalised.
     """
     words = [resolve_readable(readable)(name) for name in names]
+    if str(path) == TINY:
+        return clip_vectors(words)
     joined = {word: [word.replace(' ', sign) for sign in ' _-'] for word in words}
     parts = {word: re.split(r'[\s_\-]+', word) for word in words}
     wanted = {key for word in words for key in (*joined[word], *parts[word])}
