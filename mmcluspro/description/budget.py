@@ -16,6 +16,7 @@ from torch.nn.modules import module as nn_module
 
 from mmcluspro.errors import FileError
 
+from .clip_zoo_schema import TOWERS
 from .weights import FILE, TINY, clip_numbers
 
 SPARE = 20_000_000  # numbers: the shipped tower, tables made of it
@@ -47,7 +48,7 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
 def _tower(part: dict[str, Any], given: bool) -> int:
     if part.get('pretrained') in (None, TINY):
         return 0
-    if part['type'] in ('CLIPVision', 'CLIPText'):
+    if part['type'] in TOWERS:
         found = clip_numbers(part.get('arch', 'ViT-L-14'))
         return min(found, LARGEST_UNKNOWN) if part['pretrained'] == FILE and not given else found
     return LARGEST_DINO

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError, reason_of
+from mmcluspro.models.state import restorable_keys
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.digest import FINGERPRINT
 from mmcluspro.utils.model_flags import PLACES
 
 from .budget import allowed_numbers, limited
 from .schema import PACKAGES
 from .weights import DINO_FILES, FILE, TINY, tag_activation
+from .zoo_schema import TEXTS
 
 Weights = Mapping[str, str | Path]
 
@@ -90,7 +93,8 @@ def predicting(state: Mapping[str, Tensor], known: Collection[str]) -> dict[str,
 def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:
     if isinstance(text, dict) and isinstance(text['type'], str):
         text = {name: value for name, value in text.items() if name != 'chunk_size'}
-    if not isinstance(text, dict) or text['type'] != 'WordVectorText':
+    if not isinstance(text, dict) or text['type'] not in (
+            'WordVectorText', *TEXTS):
         return _towers(text, weights.get('text'))
     vectors = state.get('head.text.attr_table.vectors')
     width = vectors.shape[1] if isinstance(vectors, Tensor) and vectors.ndim == 2 else 300
@@ -130,6 +134,17 @@ def _named(part: Any) -> Any:
 def _check_towers(model: Any, description: Mapping[str, Any], state: Mapping[str, Tensor],
                   name: str, weights: Weights) -> None:
     """Says whose weights are neither in the checkpoint nor given."""
+    kept = restorable_keys(model)
+    lost = [f'backbone.{key}' for key, _ in model.backbone.named_parameters()
+            if f'backbone.{key}' not in {*state, *kept}]
+    inner = description['backbone'].get('backbone') or description['backbone']
+    held = any(key.startswith('backbone.') and not key.startswith('backbone.proj.')
+               and not key.endswith(FINGERPRINT) for key in state)
+    if lost and not held and not _uses_file(description['backbone']):
+        raise FileError(
+            name, f'it was trained on stored features, and the backbone {inner.get("type")} that '
+            'made them is not part of it', 'Give the config of the training with --config FILE '
+            '(config=…), which says where its weights are.', 'state_dict')
     for place, part, prefix in (('backbone', description['backbone'], 'backbone.'),
                                 ('text', description['head'].get('text'), 'head.text.')):
         if not _uses_file(part) or place in weights:

@@ -10,16 +10,19 @@ from typing import Any
 
 from mmcluspro.registry import MODELS
 
+from . import clip_zoo_schema as clip_zoo
 from .defaults import with_defaults
 from .fields import Refusal, shown
 from .preparation import describe_pipeline
 from .schema import FORMAT, Schema
 from .weights import clip_source, dino_source, file_source
+from .zoo_schema import TRAINING_FIELDS
 
 # Fields by class that change nothing in prediction.
 ANYWHERE = ('init_cfg', '_scope_')
 TRAINING: dict[str, tuple[str, ...]] = {
-    'CompositionalClassifier': ('space', 'full_state', 'micro_batch', 'train_cfg', 'pretrained'),
+    'CompositionalClassifier': ('space', 'full_state', 'micro_batch', 'channels_last', 'train_cfg',
+                                'pretrained'),
     'CLIPVision': ('with_cp', ),
     'DINO': ('drop_rate', 'drop_path_rate', 'frozen_stages'),
     'DINOv2': ('drop_rate', 'drop_path_rate', 'frozen_stages'),
@@ -39,6 +42,8 @@ TRAINING: dict[str, tuple[str, ...]] = {
              'max_prototypes', 'seed'),
     'traction': ('type', 'dropout'),
     'pixels': ('type', 'num_classes', 'to_onehot', 'batch_augments'),
+    **TRAINING_FIELDS,
+    **clip_zoo.TRAINING_FIELDS,
 }
 # Dotted names of ``readable``, and the rule that each is.
 READABLE = {f'mmcluspro.datasets.{module}{name}': rule for module in ('', 'names.')
@@ -114,7 +119,7 @@ def _part(value: Any) -> Any:
     for name in ('bank', 'traction'):
         if isinstance(found.get(name), dict):
             found[name] = _kept(found[name], name)
-    if kind in ('CLIPVision', 'CLIPText'):
+    if kind in clip_zoo.TOWERS:
         found['pretrained'] = clip_source(found.get('arch', 'ViT-L-14'), found.get('pretrained'))
     if kind == 'ProjectedBackbone':
         found['pretrained'] = file_source(found.get('pretrained'))

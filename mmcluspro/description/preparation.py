@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mmcluspro.datasets.picture_file import colour
 from mmcluspro.datasets.pixels import EDGES, INTERPOLATIONS
 
 from .fields import Refusal, choice, either, integer, items, needs, optional, record, shown
@@ -19,7 +20,9 @@ def check_preparation(value: Any) -> dict[str, Any]:
         edge=optional(choice(*EDGES)), backend=choice(*INTERPOLATIONS),
         interpolation=choice(*sorted({name for names in INTERPOLATIONS.values()
                                       for name in names})))
-    found = record(decoder=choice('cv2', 'pillow'), steps=items(step, 0, 8))(value, 'preparation')
+    found = record(
+        decoder=choice('cv2', 'pillow'), steps=items(step, 0, 8),
+        background=optional(items(integer(0, 255), 3, 3)))(value, 'preparation')
     needs(found, ('decoder', 'steps'), 'preparation')
     for place, entry in enumerate(found['steps']):
         where = f'preparation.steps[{place}]'
@@ -46,12 +49,18 @@ def describe_pipeline(pipeline: Sequence[Any]) -> dict[str, Any]:
         Refusal: For a step that plain numbers cannot say.
     """
     decoder, steps = 'cv2', []
+    behind: dict[str, Any] = {}
     for place, transform in enumerate(pipeline):
         where = f'the test pipeline, step {place}'
         if not isinstance(transform, dict) or not isinstance(transform.get('type'), str):
             raise Refusal(f'{where} must be a dict with a type, got {shown(transform)}')
         fields = {key: value for key, value in transform.items() if key != 'type'}
         scope, _, kind = transform['type'].rpartition('.')
+        if transform['type'] == 'mmcluspro.LoadPicture':
+            found = _only(fields, where, decoder='cv2', background='white')
+            decoder, background = found['decoder'], colour(found['background'])
+            behind = dict(background=background and list(background))
+            continue
         if scope not in ('', 'mmpretrain', 'mmcv') or kind not in (
                 'LoadImageFromFile', 'ResizeEdge', 'Resize', 'CenterCrop', *SILENT):
             raise Refusal(f'{where} is {shown(transform["type"])}; resize and crop are known')
@@ -67,7 +76,7 @@ def describe_pipeline(pipeline: Sequence[Any]) -> dict[str, Any]:
         elif kind == 'CenterCrop':
             found = _only(fields, where, crop_size=None, auto_pad=False)
             steps.append(dict(step='crop', size=_two(found['crop_size'])))
-    return check_preparation(dict(decoder=decoder, steps=steps))
+    return check_preparation(dict(decoder=decoder, steps=steps, **behind))
 
 
 def _only(fields: dict[str, Any], where: str, **known: Any) -> dict[str, Any]:

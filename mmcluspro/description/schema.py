@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from . import clip_zoo_schema as clip_zoo
 from .fields import (
     Check,
     Refusal,
@@ -27,6 +28,7 @@ from .fields import (
 )
 from .foreign import foreign_part
 from .weights import FILE, check_clip_weights, clip_arch, dino_weights
+from .zoo_schema import FEASIBILITY, HEADS, NECKS, TEXTS, heads
 
 FORMAT = 1
 WIDTH = integer(1, 8192)
@@ -49,9 +51,9 @@ class Schema:
     def __init__(self, imports: Sequence[str] = ()) -> None:
         self.imports = tuple(imports)
         peft = optional(self.part('LoRA', 'Bottleneck'))
-        prompt = optional(self.part('SoftPrompt'))
+        prompt = optional(self.part('SoftPrompt', *clip_zoo.PROMPTS))
         readable = optional(either(choice('words', 'dots'), mapping(text(), text())))
-        side = self.part('CLIPText', 'WordVectorText')
+        side = self.part('CLIPText', 'WordVectorText', *clip_zoo.TEXTS, *TEXTS)
         targets = items(text(100), 1, 50)
         vit: dict[str, Check] = dict(
             arch=either(choice(*VIT_ARCHS), record(
@@ -63,12 +65,22 @@ class Schema:
             interpolate_mode=choice('bicubic', 'bilinear', 'nearest'))
         three_paths: dict[str, Check] = dict(
             text=side, fusion=choice('probability', 'logits', 'composition'),
-            feasibility=choice('pretrained', 'trained'))
+            feasibility=FEASIBILITY)
+        vision: dict[str, Check] = dict(
+            arch=clip_arch, pretrained=optional(text(100)), img_size=optional(SIDE),
+            quickgelu=optional(flag), peft=peft, frozen=flag, out_tokens=flag,
+            out_layers=items(integer(-256, 256), 0, 256))
+        clip_text: dict[str, Check] = dict(
+            arch=clip_arch, pretrained=optional(text(100)), prompt=prompt,
+            chunk_size=integer(1, 1 << 20), prefix_tree=flag, readable=readable,
+            quickgelu=optional(flag))
+        soft: dict[str, Check] = dict(
+            context=text(), learn=items(choice('context', 'vocabulary'), 0, 2),
+            names=choice('mean', 'tokens'), share_context=flag)
+        zoo = (NECKS, TEXTS, heads(side), clip_zoo.backbones(vision), clip_zoo.prompts(soft),
+               clip_zoo.texts(clip_text), clip_zoo.heads(side))
         self.table: dict[str, tuple[dict[str, Check], tuple[str, ...]]] = {
-            'CLIPVision': (dict(
-                arch=clip_arch, pretrained=optional(text(100)), img_size=optional(SIDE),
-                quickgelu=optional(flag), peft=peft, frozen=flag, out_tokens=flag,
-                out_layers=items(integer(-256, 256), 0, 256)), ()),
+            'CLIPVision': (vision, ()),
             'DINO': (dict(vit, pretrained=dino_weights, branch=choice('teacher', 'student')), ()),
             'DINOv2': (dict(
                 vit, pretrained=dino_weights, branch=choice('teacher', 'student'),
@@ -79,9 +91,10 @@ class Schema:
                             out_indices=items(integer(0, 3), 1, 4)), ('depth', )),
             'ProjectedBackbone': (dict(
                 backbone=self.part('DINO', 'DINOv2', 'CLIPVision', 'VisionTransformer', 'ResNet'),
-                in_channels=WIDTH, out_dim=WIDTH, pool=optional(choice('avg', 'cls', 'cls_avg')),
+                in_channels=WIDTH, out_dim=optional(WIDTH),
+                pool=optional(choice('avg', 'cls', 'cls_avg')),
                 pretrained=optional(choice(FILE)), out_tokens=flag,
-                frozen=flag, peft=peft), ('backbone', 'in_channels', 'out_dim')),
+                frozen=flag, peft=peft), ('backbone', 'in_channels')),
             'LoRA': (dict(rank=integer(1, 1024), alpha=number(0, 1e6), targets=targets), ()),
             'Bottleneck': (dict(width=WIDTH, scale=number(-1e6, 1e6), targets=targets), ()),
             'PrimitiveAdapter': (dict(
@@ -99,16 +112,13 @@ class Schema:
                 three_paths, in_channels=WIDTH, chunk_size=integer(1, 1 << 24),
                 traction=optional(record(num_layers=integer(1, 32), scale=number(-1e6, 1e6)))),
                 ('text', 'in_channels')),
-            'CLIPText': (dict(
-                arch=clip_arch, pretrained=optional(text(100)), prompt=prompt,
-                chunk_size=integer(1, 1 << 20), prefix_tree=flag, readable=readable,
-                quickgelu=optional(flag)), ()),
-            'SoftPrompt': (dict(
-                context=text(), learn=items(choice('context', 'vocabulary'), 0, 2),
-                names=choice('mean', 'tokens'), share_context=flag), ()),
+            'CLIPText': (clip_text, ()),
+            'SoftPrompt': (soft, ()),
             'WordVectorText': (dict(
                 out_dim=WIDTH, hidden_dim=WIDTH, temperature=number(1e-6, 1e6),
                 chunk_size=integer(1, 1 << 24), readable=readable), ()),
+            **{kind: (entry.fields, entry.needed)
+               for part in zoo for kind, entry in part.items()},
         }
 
     def part(self, *names: str) -> Check:
@@ -122,7 +132,7 @@ class Schema:
             fields, needed = self.table[kind]
             found = record(**fields)({k: v for k, v in value.items() if k != 'type'}, where)
             needs(found, needed, where)
-            if kind in ('CLIPVision', 'CLIPText'):
+            if kind in clip_zoo.TOWERS:
                 check_clip_weights(found, where)
             return dict(found, type=kind)
         return check
@@ -133,9 +143,10 @@ class Schema:
         found = record(
             pixels=record(mean=channels, std=channels, to_rgb=flag),
             backbone=self.part('CLIPVision', 'ProjectedBackbone', 'DINO', 'DINOv2',
-                               'VisionTransformer', 'ResNet'),
-            neck=optional(self.part('PrimitiveAdapter')),
-            head=self.part('ThreePathHead', 'ClusProHead', 'TroikaHead'))(value, 'model')
+                               'VisionTransformer', 'ResNet', *clip_zoo.BACKBONES),
+            neck=optional(self.part('PrimitiveAdapter', *NECKS)),
+            head=self.part('ThreePathHead', 'ClusProHead', 'TroikaHead', *HEADS,
+                           *clip_zoo.HEADS))(value, 'model')
         needs(found, ('pixels', 'backbone', 'head'), 'model')
         return found
 

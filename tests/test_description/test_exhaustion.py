@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmcluspro.apis import load_model
-from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.datasets import CompositionSpace, ShapesCZSL
 from mmcluspro.datasets.metadata import row_faults
 from mmcluspro.description import describe
 from mmcluspro.description.budget import limited
@@ -144,3 +144,19 @@ def test_parts_that_do_not_fit_each_other_are_said_in_words(attack, monkeypatch)
     monkeypatch.setattr(MODELS, 'build', build)
     with pytest.raises(FileError, match='do not fit each other .embed_dims must be divisible'):
         attack()
+
+
+def test_a_name_that_would_keep_the_tokenizer_busy_is_refused(attack):
+    meta = ShapesCZSL(phase='train', lazy_init=True).metainfo
+    names = ['x' * 1_000_000, *meta['space']['attributes'][1:]]
+    with pytest.raises(FileError, match=r'at most 1000 characters'):
+        attack(dataset_meta=dict(meta, space=dict(meta['space'], attributes=names)))
+    with pytest.raises(ValueError, match=r'at most 1,000 characters; .xx.* has 1,000,000'):
+        CompositionSpace(names[:1], ['cat'], [[0, 0]], [True])
+
+
+def test_a_template_of_a_file_fills_no_memory(attack):
+    text = dict(type='PLIDText', arch='tiny_clip', pretrained='tiny_clip', num_texts=1,
+                templates=['{0} {1} {0:>999999999}'])
+    with pytest.raises(FileError, match='no other brackets'):
+        attack(head=dict(type='PLIDHead', text=text))

@@ -151,7 +151,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch):
         raise OSError('no route to host')
 
     monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
-    with pytest.raises(RuntimeError, match=r"no route to host.*clip=dict\(arch='ViT-L-14'"):
+    with pytest.raises(RuntimeError, match=r"(?s)no route to host.*arch='ViT-L-14'"):
         load_clip('ViT-L-14', 'openai')
 
 

@@ -421,7 +421,7 @@ def test_wrong_pairs(build, pairs, message):
 
 
 def test_wrong_settings(build):
-    with pytest.raises(ValueError, match='text.chunk_size must be at least 1, got 0'):
+    with pytest.raises(ValueError, match='text.chunk_size must be at least 1, or None, got 0'):
         build(chunk_size=0)
     with pytest.raises(ValueError, match='prompt.context has 15'):
         build(prompt=dict(context='word ' * 15))

@@ -5,6 +5,7 @@ from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
 from mmcluspro.models.clustering import entropic_plan, gcg, structure_aware_plan
+from mmcluspro.models.clustering.problems import Branches, build_problems
 
 
 def make_problem(num, columns, temperature=1.0, seed=0, dim=8):
@@ -166,3 +167,26 @@ def test_says_when_it_did_not_converge():
 
     assert report.iterations.tolist() == [1]
     assert not report.converged.any()
+
+
+def test_the_coupling_of_a_feature_is_its_similarity_times_z():
+    """Where a problem serves several features, no table of their similarities is made."""
+    torch.manual_seed(0)
+    features = torch.randn(2, 9, 6)
+    labels = torch.randint(3, (2, 9))
+    context = [torch.randn(4, 7, 6), torch.randn(3, 7, 6)]
+    problems = build_problems(Branches(
+        features, torch.ones(2, 9, dtype=torch.bool), labels,
+        [torch.randn(8, 6), torch.randn(6, 6)],
+        [torch.arange(0, 9, 2), torch.arange(0, 7, 2)], 2, context,
+        [torch.full((4, ), 7), torch.full((3, ), 7)]), 'class')
+    coupling = torch.randn(len(problems.cosine), 2, 7)
+
+    found = problems.coupled(coupling).view(2, 9, 2)
+
+    assert problems.own_similarity is None
+    for branch in range(2):
+        for i in range(9):
+            label = int(labels[branch, i])
+            similarity = context[branch][label] @ features[branch, i]
+            torch.testing.assert_close(found[branch, i], coupling[branch * 4 + label] @ similarity)

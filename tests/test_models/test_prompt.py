@@ -157,3 +157,20 @@ def test_names_that_differ_after_the_last_token_are_named():
     long = 'x' * 8 * 77
     with pytest.warns(UserWarning, match='these objects apart.* cut off'):
         prompt.extend([], [f'{long}a', f'{long}b'], cut)
+
+
+def test_names_longer_than_the_tower_reads_are_named():
+    prompt = SoftPrompt(['old'], ['cat'], embed, max_tokens=6)
+    long = ' '.join(['red'] * 6)
+    with pytest.warns(UserWarning, match='more tokens than the 6 .*: .*cat'):
+        prompt.extend([], [f'{long} cat', f'{long} old', 'red cat'], embed)
+    assert prompt().objects[1:, 0].tolist() == pytest.approx([29 / 7, 27 / 7, 4.5])
+
+
+@pytest.mark.parametrize('start, end, pad', [
+    ([3], [4], 0), ([], [1], 1), ([2], [], 0), ([3, 5], [4], 4)])
+def test_many_names_are_tokenized_in_parts(start, end, pad, monkeypatch):
+    monkeypatch.setattr('mmcluspro.models.text.token_frame.CHUNK', 3)
+    frame = TokenFrame(Tokenizer(start, end, pad), context_length=8, vocab_size=40)
+    names = ['', 'a', 'abc', 'a' * 60, 'b', '', 'c' * 20, 'ab']
+    assert frame.ids(names) == [[ord(c) - 87 for c in name] for name in names]

@@ -6,6 +6,7 @@ from torch.nn.functional import normalize
 
 from mmcluspro.models.clustering import PrototypeBank, held_out_rule, share_rule
 from mmcluspro.models.clustering.kmeans import spherical_kmeans
+from mmcluspro.models.clustering.segments import make_offsets
 from mmcluspro.registry import MODELS
 
 DIM = 16
@@ -497,3 +498,22 @@ def test_a_wrong_field_is_named_with_its_value(kwargs, message):
 def test_built_from_config():
     bank = MODELS.build(dict(type='mmcluspro.PrototypeBank', num_classes=3, dim=DIM))
     assert bank.momentum == 0.99 and bank.prototypes.shape == (15, DIM)
+
+
+@pytest.mark.parametrize('sizes, total, offsets', [
+    (2, 6, [0, 2, 4, 6]), (1, 2, [0, 1, 2]), ([1, 3], 4, [0, 1, 4]),
+    (2, 5, None), (0, 4, None), (-2, 4, None), ([2, 2], 5, None), ([0, 4], 4, None)])
+def test_where_each_primitive_begins(sizes, total, offsets):
+    given_sizes = sizes if isinstance(sizes, int) else torch.tensor(sizes)
+    if offsets is None:
+        with pytest.raises(ValueError, match=rf'num_prototypes must .* the {total} rows'):
+            make_offsets(given_sizes, total, torch.device('cpu'))
+    else:
+        assert make_offsets(given_sizes, total, torch.device('cpu')).tolist() == offsets
+
+
+def test_banks_are_of_one_kind_by_their_settings():
+    """Banks of one kind share their solves, so the objects inside must not count."""
+    kinds = [make_bank(init=False, queue_size=size).kind for size in (4, 4, 8, 0, 0)]
+    assert kinds[0][1:] == kinds[1][1:] and kinds[3][1:] == kinds[4][1:]
+    assert len({kind[1:] for kind in kinds}) == 3

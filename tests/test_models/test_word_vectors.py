@@ -351,3 +351,17 @@ def test_a_damaged_name_in_the_directory_of_an_archive_is_refused(tmp_path):
     path.write_bytes(head + b'wat.npy' + end)
     with pytest.raises(FileError, match='v.npz'):
         load_word_vectors(path, ['wet'])
+
+
+def test_words_of_the_tiny_clip_are_its_features_and_draw_nothing_at_random():
+    from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+    from mmcluspro.models.text.clip_words import _tower
+    _tower.cache_clear()
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    got = embed_names(['Faux.Fur', 'red'], 'tiny_clip')
+    assert torch.rand(3).equal(expected)
+    with torch.no_grad():
+        tokens = get_tokenizer('tiny_clip')(['a photo of faux fur', 'a photo of red'])
+        torch.testing.assert_close(got, load_clip('tiny_clip', 'tiny_clip').encode_text(tokens))

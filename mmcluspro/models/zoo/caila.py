@@ -1,0 +1,188 @@
+"""CAILA: adapters of attributes, objects and compositions inside the layers of both towers.
+
+Zheng, Zhu and Nevatia, "CAILA: Concept-Aware Intra-Layer Adapters for Compositional Zero-Shot
+Learning".
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from mmcluspro.registry import MODELS
+
+from ..backbones import CLIPVision
+from ..candidates import Candidates
+from ..heads import ThreePathHead
+from ..state import declare_restorable
+from ..structures import PATHS, Features, Texts, TrainStep
+from ..text import CLIPText
+from ..text.prompt_encoder import PromptEncoder
+from .attention_blocks import require_one_path
+from .concept_adapters import MIXTURE, inject_concepts, learn_norms, running
+
+CONCEPTS = ('attribute', 'object')
+
+
+@MODELS.register_module()
+class CAILAVision(CLIPVision):
+    """CLIP's image tower with adapters of attributes and objects, and a mixture above.
+
+    An image runs once with the adapters of attributes and once with those of objects; the class
+    tokens give f_a and f_o. From block ``mixture_from`` on, the tokens of both runs form one
+    sequence, whose blocks mix both adapters with one of their own (z and u are the hidden states
+    and outputs of an adapter, h the output of attention or MLP):
+
+        z = mean(z_m, z_a, z_o),  h' = h + mean(W_m z, u_a, u_o),   f_c from the mean of both
+        class tokens.
+
+    Args:
+        *args: As in :class:`~mmcluspro.models.backbones.CLIPVision`, ``peft`` and the outputs of
+            tokens and layers excepted.
+        reduction (int): The bottleneck is this many times narrower than the tower. Defaults to 4.
+        mixture_from (int, optional): First block with a mixture. Defaults to None: the middle.
+        norms (bool): Whether the layer norms and the projection learn, too. Defaults to True.
+        **kwargs: As in :class:`~mmcluspro.models.backbones.CLIPVision`.
+    """
+
+    def __init__(self, *args: Any, reduction: int = 4, mixture_from: int | None = None,
+                 norms: bool = True, **kwargs: Any) -> None:
+        refused = [name for name in ('peft', 'out_tokens', 'out_layers') if kwargs.get(name)]
+        if refused:
+            raise ValueError(f'CAILAVision has adapters of its own and returns f_a, f_o and f_c: '
+                             f'leave backbone.{refused[0]} out.')
+        self.with_cp = kwargs.pop('with_cp', False)
+        super().__init__(*args, **kwargs)
+        self._return_tokens(str(kwargs.get('arch', args[0] if args else 'ViT-L-14')))
+        if norms:
+            learn_norms(self.visual)
+            self.visual.proj.requires_grad_(True)
+            if hasattr(self, '_restorable'):
+                declare_restorable(self)  # what learns now is saved
+        blocks = self.visual.transformer.resblocks
+        self.mixture_from = len(blocks) // 2 if mixture_from is None else mixture_from
+        if not 0 <= self.mixture_from < len(blocks):
+            raise ValueError(f'backbone.mixture_from must lie in [0, {len(blocks)}), the blocks of '
+                             f'the tower, got {mixture_from}.')
+        inject_concepts(blocks, CONCEPTS, reduction, self.mixture_from)
+
+    def forward(self, x: Tensor) -> Features:
+        """Encodes images (B, 3, H, W) to f_a, f_o and f_c, (B, D) each, not normalised."""
+        attr = obj = self.visual._embeds(x)
+        mixed: Tensor | None = None
+        for number, block in enumerate(self.visual.transformer.resblocks):
+            if number == self.mixture_from:
+                mixed = torch.cat([attr, obj], dim=1)
+            attr, obj = (self._run(block, part, concept)
+                         for part, concept in zip((attr, obj), CONCEPTS))
+            if mixed is not None:
+                mixed = self._run(block, mixed, MIXTURE)
+        assert mixed is not None
+        pooled = attr[:, 0], obj[:, 0], (mixed[:, 0] + mixed[:, attr.shape[1]]) / 2
+        f_a, f_o, f_c = (self.visual.ln_post(part) @ self.visual.proj for part in pooled)
+        return Features(f_c, f_a, f_o)
+
+    def _run(self, block: Any, x: Tensor, concept: str) -> Tensor:
+        if self.with_cp and torch.is_grad_enabled():
+            return checkpoint(self._step, block, x, concept, use_reentrant=False)
+        return self._step(block, x, concept)
+
+    def _step(self, block: Any, x: Tensor, concept: str) -> Tensor:
+        with running([block.ls_1, block.ls_2], concept):
+            if self.visual.transformer.batch_first:
+                return block(x)
+            return block(x.transpose(0, 1)).transpose(0, 1)
+
+
+@MODELS.register_module()
+class CAILAText(CLIPText):
+    """CLIP's text tower with adapters of attributes, objects and compositions.
+
+    The prompts of each path run with the adapters of that path, h' = h + u after attention and
+    MLP of every block.
+
+    Args:
+        *args: As in :class:`~mmcluspro.models.text.CLIPText`.
+        reduction (int): The bottleneck is this many times narrower than the tower. Defaults to 4.
+        norms (bool): Whether the layer norms and the projection learn, too. Defaults to True.
+        **kwargs: As in :class:`~mmcluspro.models.text.CLIPText`.
+    """
+
+    def __init__(self, *args: Any, reduction: int = 4, norms: bool = True, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text = self.tower.text
+        if norms:
+            learn_norms(self.tower)
+            projection = text.text_projection
+            if projection is not None:
+                projection.requires_grad_(True)
+            if hasattr(self.tower, '_restorable'):
+                declare_restorable(self.tower)
+        self.adapters = inject_concepts(text.transformer.resblocks, PATHS, reduction)
+
+    def encoder(self, path: str | None = None) -> PromptEncoder:
+        plain = super().encoder(path)
+        return plain if path is None else _ConceptEncoder(plain, self.adapters, path)
+
+
+class _ConceptEncoder:
+    """An encoder of prompts whose every call runs with the adapters of one path.
+
+    Checkpointing calls it again in backward, when another path may have run since.
+    """
+
+    def __init__(self, plain: PromptEncoder, adapters: list, path: str) -> None:
+        self.plain, self.adapters, self.path = plain, adapters, path
+
+    def begin(self, context: Tensor) -> Any:
+        with running(self.adapters, self.path):
+            return self.plain.begin(context)
+
+    def branch(self, before: Any, nodes: Tensor) -> Any:
+        with running(self.adapters, self.path):
+            return self.plain.branch(before, nodes)
+
+    def finish(self, before: Any, leaves: Tensor, parent: Tensor | None) -> Tensor:
+        with running(self.adapters, self.path):
+            return self.plain.finish(before, leaves, parent)
+
+
+@MODELS.register_module()
+class CAILAHead(ThreePathHead):
+    """Three losses; compositions are scored with the mean of three texts.
+
+    With unit-norm texts, t'_c = unit(t_c + t_a + t_o) of c = (a, o), and the losses are the
+    cross-entropies of cosines over temperature of (f_c, t'_c), (f_a, t_a) and (f_o, t_o). Scores
+    are the softmax of those of f_c.
+
+    Args:
+        *args: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+        img_dropout (float): Dropout rate of the unit-norm f_c in training. Defaults to 0.1.
+        fusion (str): 'composition', the only one. Defaults to 'composition'.
+        **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+    """
+
+    def __init__(self, *args: Any, img_dropout: float = 0.1, fusion: str = 'composition',
+                 **kwargs: Any) -> None:
+        super().__init__(*args, fusion=fusion, **kwargs)
+        require_one_path(self, fusion)
+        if not 0 <= img_dropout < 1:
+            raise ValueError(f'head.img_dropout must lie in [0, 1), got {img_dropout}.')
+        self.drop = nn.Dropout(img_dropout)
+
+    def texts(self, candidates: Candidates, primitives: bool = True) -> Texts:
+        """Texts of the paths; those of pairs hold their attribute and object in equal parts."""
+        attr, obj, pair = super().texts(candidates)
+        assert attr is not None and obj is not None
+        pair = F.normalize(pair + attr[candidates.pairs[:, 0]] + obj[candidates.pairs[:, 1]],
+                           dim=1)
+        return Texts(attr, obj, pair) if primitives else Texts(None, None, pair)
+
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Texts and logits over the seen pairs, with dropout on f_c."""
+        f = self.drop(F.normalize(features.composition, dim=1))
+        return super().step(replace(features, composition=f), labels)

@@ -1,0 +1,75 @@
+"""CompCos: cosines of images and pairs, with margins by feasibility for the open world."""
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmcluspro.registry import MODELS
+
+from ..candidates import Candidates
+from ..heads.three_path_head import ThreePathHead
+from ..pair_feasibility import feasibility_scores
+from ..structures import Features, Logits, TrainStep
+
+
+@MODELS.register_module()
+class CompCosHead(ThreePathHead):
+    """CompCos (Mancini et al., "Open World Compositional Zero-Shot Learning", CVPR 2021).
+
+    One path: an MLP (the neck) embeds the image, a linear layer the two word vectors, which learn
+    (:class:`~.linear_text.LinearPairText`):
+
+        score(x, a, o) = cos(f_c, t_c),  L = CE(cosines over temperature, pair)
+
+    In the closed world, the softmax of the loss runs over the seen pairs. With ``margin`` α it
+    runs over all attributes x objects, and the cosines of unseen pairs are lowered by their
+    feasibility (Eq. 14 on the vectors as they are now): a feasible pair is pushed away less.
+
+        cosine'(x, c) = cos(f_c, t_c) - min(1, e / E) α ρ(c)   for unseen c, in epoch e
+
+    In epoch 0 unseen pairs stay out.
+
+    Args:
+        *args: ``space`` and ``text`` of :class:`~mmcluspro.models.heads.CompositionHead`.
+        margin (float, optional): α. Defaults to None: the closed world.
+        margin_epochs (int): E, the epochs until the margins are whole. Defaults to 15.
+        feasibility (str): As in :class:`~mmcluspro.models.heads.CompositionHead`. Defaults to
+            'trained', the vectors that training left.
+        **kwargs: As in :class:`~mmcluspro.models.heads.CompositionHead`.
+    """
+
+    def __init__(self, *args: Any, margin: float | None = None, margin_epochs: int = 15,
+                 feasibility: str = 'trained', **kwargs: Any) -> None:
+        super().__init__(*args, loss_weights=dict(attr=0, obj=0), fusion='composition',
+                         feasibility=feasibility, **kwargs)
+        if margin_epochs < 1:
+            raise ValueError(f'head.margin_epochs must be at least 1, got {margin_epochs}.')
+        self.margin, self.margin_epochs = margin, margin_epochs
+        self.epoch = 0
+        self._open: Candidates | None = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Takes the epoch, which says how much of the margins counts."""
+        self.epoch = epoch
+
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Logits over the seen pairs, or over all pairs with margins for the unseen ones."""
+        if self.margin is None or not self.epoch:
+            return super().step(features, labels)
+        if self._open is None:
+            self._open = Candidates.from_space(self.space.open_world())
+        candidates = self._open = self._open.to(self.device)
+        texts = self.texts(candidates, primitives=False)
+        logits = self.compare(features, texts, candidates).composition
+        share = min(1.0, self.epoch / self.margin_epochs)
+        lowered = self.text.logit_scale.exp() * share * self.margin * self.feasible_share()
+        logits = logits - lowered.masked_fill(candidates.seen, 0)
+        rows = labels['attr'] * len(self.space.objects) + labels['obj']
+        return TrainStep(features, texts, Logits(None, None, logits), dict(labels, pair=rows),
+                         candidates)
+
+    @torch.no_grad()
+    def feasible_share(self) -> Tensor:
+        """ρ of all pairs from the vectors as they are now, shape (A · O,)."""
+        attributes, objects = self.text.parts()
+        return feasibility_scores(attributes, objects, self.space.train_pairs).flatten()
