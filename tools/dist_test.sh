@@ -15,4 +15,4 @@ exec torchrun \
     --master_addr="${MASTER_ADDR:-127.0.0.1}" \
     --master_port="${PORT:-29500}" \
     --nproc_per_node="$PROCESSES" \
-    "$(dirname "$0")/test.py" "$CONFIG" "$CHECKPOINT" --launcher pytorch "${@:4}"
+    -- "$(dirname "$0")/test.py" "$CONFIG" "$CHECKPOINT" --launcher pytorch "${@:4}"

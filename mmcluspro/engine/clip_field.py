@@ -25,10 +25,10 @@ def place_clip(cfg: Config | ConfigDict) -> None:
         raise ConfigError(
             "The config field clip must be a file, or a dict such as dict(arch='ViT-B-32', "
             f"pretrained='openai') with the fields {', '.join(KEYS)}, got {clip!r}.")
-    towers = (('model.backbone', cfg.model.backbone, 'CLIPVision'),
-              ('model.head.text', cfg.model.head.text, 'CLIPText'))
-    for place, tower, kind in towers:
-        if str(tower.get('type')).rpartition('.')[2] != kind:
+    towers = (('model.backbone', cfg.model.backbone, ('CLIPVision', 'CAILAVision')),
+              ('model.head.text', cfg.model.head.text, ('CLIPText', 'CAILAText', 'PLIDText')))
+    for place, tower, kinds in towers:
+        if str(tower.get('type')).rpartition('.')[2] not in kinds:
             raise ConfigError(f'The config field clip is for models with two towers of CLIP, but '
                               f'{place} is {tower.get("type")}.')
         tower.update(fields)

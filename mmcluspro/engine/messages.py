@@ -11,6 +11,7 @@ import torch
 from mmcluspro.registry import explain
 
 from .checkpoint import safe_loading
+from .signals import leave_code
 
 OURS = ('mmcluspro', 'experiments', '__main__')
 
@@ -41,6 +42,7 @@ def run_command(main: Callable[[], None]) -> None:
             raise
         print(f'\nerror: {text}\n(MMCLUSPRO_TRACEBACK=1 shows where it was raised.)',
               file=sys.stderr)
+        leave_code(2)
         raise SystemExit(2) from None
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -32,8 +32,8 @@ def lost_rank(error: BaseException) -> str | None:
         return None
     reason = (str(error).splitlines() or [''])[0][:200]
     return (f'Rank {get_rank()} lost another process of the job ({reason}). The first error of the '
-            'other ranks says why it ended or fell silent (env_cfg.dist_cfg.timeout); --resume '
-            'goes on from the last checkpoint.')
+            'other ranks says why it ended or stopped answering (env_cfg.dist_cfg.timeout); '
+            '--resume continues from the last checkpoint.')
 
 
 def checksum(tensor: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Runners: safe loading, and training loops that resume to the last bit."""
+from contextlib import redirect_stdout
 from copy import deepcopy
+from io import StringIO
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -65,7 +67,8 @@ class SafeRunner(Runner):
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
         """Loads a checkpoint; :meth:`resume` comes here, too."""
-        with safe_loading():
+        # mmengine prints which backend reads the file, and logs the file itself.
+        with safe_loading(), redirect_stdout(StringIO()):
             return super().load_checkpoint(*args, **kwargs)
 
 

@@ -2,7 +2,8 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 # EX_TEMPFAIL of sysexits.h: nothing is wrong, run the same command again (with --resume).
@@ -78,8 +79,16 @@ class StopSignals:
                 None.
         """
         where = f'; saved {saved}' if saved else ''
-        raise Stopped(f'Stopped by {self.received}{where}. The same command with --resume goes on '
-                      f'(exit code {RUN_AGAIN}).')
+        raise Stopped(f'Stopped by {self.received}{where}. Run the same command with --resume to '
+                      f'continue (exit code {RUN_AGAIN}).')
+
+
+def leave_code(code: str | int | None) -> None:
+    """Writes an exit code for ``tools/dist_train.sh``: torchrun replaces it with 1."""
+    path = os.environ.get('MMCLUSPRO_EXIT_CODE_FILE')
+    if path:
+        with suppress(OSError):  # the file is gone with the script that asked for it
+            Path(path).write_text(f'{code}\n')
 
 
 STOP = StopSignals()

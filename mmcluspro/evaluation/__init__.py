@@ -1,5 +1,14 @@
 """Compositional zero-shot metrics: pure functions and the registered metric."""
-from .answers import Answers, ClassRow, by_class, reduce_answers
+from .answers import (
+    Answers,
+    ClassRow,
+    Outcomes,
+    abstaining,
+    accuracies,
+    by_class,
+    class_tables,
+    reduce_answers,
+)
 from .calibration import Calibration, expected_calibration_error, probabilities
 from .chosen import (
     PREFERENCES,
@@ -25,10 +34,10 @@ from .worlds import WORLDS, phase_worlds, world_candidates
 
 __all__ = [
     'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Margins',
-    'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'asked_calibration', 'by_class',
-    'calculate', 'chosen_for', 'chosen_meta', 'czsl_curve', 'exact_metrics',
-    'expected_calibration_error', 'feasibility_scores', 'feasible_pairs', 'head_feasibility',
-    'log_scores', 'phase_worlds', 'probabilities', 'read_chosen', 'reduce_answers',
-    'reduce_scores', 'standard_curve', 'standard_metrics', 'threshold_candidates',
-    'world_candidates'
+    'Outcomes', 'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'abstaining',
+    'accuracies', 'asked_calibration', 'by_class', 'calculate', 'chosen_for', 'chosen_meta',
+    'class_tables', 'czsl_curve', 'exact_metrics', 'expected_calibration_error',
+    'feasibility_scores', 'feasible_pairs', 'head_feasibility', 'log_scores', 'phase_worlds',
+    'probabilities', 'read_chosen', 'reduce_answers', 'reduce_scores', 'standard_curve',
+    'standard_metrics', 'threshold_candidates', 'world_candidates'
 ]

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from mmcluspro.datasets.space import CompositionSpace
+
 from .calibration import Calibration
 from .score_space import log_scores
 
@@ -102,6 +104,19 @@ def abstaining(right: np.ndarray, probability: np.ndarray,
     return numbers
 
 
+class Outcomes(NamedTuple):
+    """What N images are and what is answered; rows of a label space, shape (N,) each."""
+
+    target: np.ndarray  # row of the true pair
+    answer: np.ndarray  # row of the answered pair
+    probability: np.ndarray  # of the answer
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether each answer is right, shape (N,)."""
+        return self.answer == self.target
+
+
 class ClassRow(NamedTuple):
     """How the images of one pair, attribute or object are answered."""
 
@@ -133,3 +148,19 @@ def by_class(target: np.ndarray, answer: np.ndarray, probability: np.ndarray,
             100 * float((answer[mine] == label).mean()), 100 * float(probability[mine].mean()),
             names[wrong[counts.argmax()]] if len(wrong) else ''))
     return sorted(rows, key=lambda row: (row.accuracy, -row.images, row.name))
+
+
+def class_tables(outcomes: Outcomes, space: CompositionSpace) -> dict[str, list[ClassRow]]:
+    """:func:`by_class` of 'pairs', 'attributes' and 'objects'.
+
+    Args:
+        outcomes (Outcomes): Rows of the space.
+        space (CompositionSpace): The pairs to choose from.
+    """
+    target, answer, probability = outcomes
+    sides = space.pairs.numpy().T
+    names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in sides.T]
+    return dict(pairs=by_class(target, answer, probability, names, space.seen.numpy()), **{
+        kind: by_class(side[target], side[answer], probability, words)
+        for kind, side, words in zip(('attributes', 'objects'), sides,
+                                     (space.attributes, space.objects))})

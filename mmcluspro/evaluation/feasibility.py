@@ -8,29 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from mmcluspro.datasets import CompositionSpace
-
-
-def feasibility_scores(attr_emb: Tensor, obj_emb: Tensor, train_pairs: Tensor) -> Tensor:
-    r"""Feasibility of every attribute-object pair (Eq. 14).
-
-    .. math::
-        \rho(a, o) = \tfrac12 \Big[\max_{o' \ne o,\, (a, o') \in train} \cos(o, o')
-            + \max_{a' \ne a,\, (a', o) \in train} \cos(a, a')\Big]
-
-    with -1 for a maximum over nothing.
-
-    Args:
-        attr_emb (Tensor): Attribute embeddings, any norm, shape (A, D).
-        obj_emb (Tensor): Object embeddings, any norm, shape (O, D').
-        train_pairs (Tensor): (attribute, object) of the seen pairs, shape (S, 2).
-
-    Returns:
-        Tensor: :math:`\rho` in [-1, 1], shape (A, O).
-    """
-    attr, obj = train_pairs.to(attr_emb.device).unbind(1)
-    by_object = _nearest_partner(obj_emb, obj, attr, len(attr_emb))  # (A, O)
-    by_attribute = _nearest_partner(attr_emb, attr, obj, len(obj_emb))  # (O, A)
-    return (by_object + by_attribute.T) / 2
+from mmcluspro.models.pair_feasibility import feasibility_scores
 
 
 @torch.no_grad()
@@ -45,8 +23,10 @@ def head_feasibility(head: Any, space: CompositionSpace) -> Tensor:
         Tensor: On the CPU, shape (A, O).
     """
     text = head.text
-    if head.feasibility == 'pretrained':
+    if head.feasibility != 'trained':
         attr, obj = text.pretrained(space.attributes), text.pretrained(space.objects)
+        if head.feasibility == 'relatedness':
+            return normalize(attr.cpu().float(), dim=1) @ normalize(obj.cpu().float(), dim=1).T
     else:
         training = text.training
         if training:
@@ -67,16 +47,6 @@ def feasible_pairs(space: CompositionSpace, rho: Tensor, threshold: float) -> Te
         threshold (float): T.
     """
     return space.seen | (rho[space.pairs[:, 0], space.pairs[:, 1]].double() > threshold)
-
-
-def _nearest_partner(embedding: Tensor, partner: Tensor, group: Tensor, num: int) -> Tensor:
-    """Best cosine of each primitive to the *other* partners of each group, shape (num, n)."""
-    if not embedding.isfinite().all():
-        raise ValueError('feasibility needs finite embeddings, got NaN or infinity.')
-    unit = normalize(embedding.float(), dim=1)
-    cosine = (unit @ unit.T).clamp(-1, 1).fill_diagonal_(-1)
-    best = cosine.new_full((num, len(embedding)), -1)
-    return best.scatter_reduce_(0, group[:, None].expand(-1, len(unit)), cosine[partner], 'amax')
 
 
 def threshold_candidates(rho: Tensor, seen: Tensor, num: int = 50) -> Tensor:

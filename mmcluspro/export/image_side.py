@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.models import Features, as_features
+from mmcluspro.models.backbones import DINOv2
 from mmcluspro.models.peft import merge, unmerge
 from mmcluspro.models.peft.lora_attention import LoRAAttention, adaptable_attention
 from mmcluspro.models.peft.lora_layers import LoRALayer
+from mmcluspro.requirements import extra_command
 
 OPSET = 17  # the first with LayerNormalization; every torch from 2.1 on writes it
 FEATURES = dict(attribute='f_a', object='f_o', composition='f_c')
@@ -27,7 +29,7 @@ def require_onnx() -> None:
             import_module(name)
         except ModuleNotFoundError:
             raise ImportError(
-                f"Export needs {name}, which is not installed: pip install 'mmcluspro[export]'"
+                f'Export needs {name}, which is not installed: {extra_command("export")}'
             ) from None
 
 
@@ -83,6 +85,7 @@ def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str,
         stack.enter_context(torch.no_grad())
         stack.enter_context(merged(side))
         stack.enter_context(open_attention(side))
+        stack.enter_context(fixed_positions(side, size))
         torch.onnx.export(
             side, (torch.zeros(2, size, size, 3, dtype=torch.uint8), ), str(path), **options)
     exported = onnx.load(str(path))
@@ -126,3 +129,18 @@ def open_attention(module: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             del layer.forward
+
+
+@contextmanager
+def fixed_positions(module: nn.Module, size: int) -> Iterator[None]:
+    """Positions of DINOv2 are constants inside: ONNX has not every way of torch to resample."""
+    layers = [layer for layer in module.modules() if isinstance(layer, DINOv2)]
+    for layer in layers:
+        grid = size // layer.patch_size, size // layer.patch_size
+        constant = layer.positions(grid).detach()
+        layer.positions = lambda _, constant=constant: constant  # type: ignore
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.positions

@@ -1,6 +1,8 @@
 """What has to happen to a picture before the graph sees it, as plain data."""
 from typing import Any
 
+from mmcluspro.datasets.picture_file import WHITE
+
 
 def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
     """Reads the preprocessing of a model's tests.
@@ -11,7 +13,8 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
     Returns:
         tuple: The description and, in words, what it cannot say. The description has ``resize``
         (length of the short edge), ``size`` (side of the square that is cut out of the middle),
-        ``interpolation`` and ``input``: what the graph takes. ``channels`` ('RGB' or 'BGR'),
+        ``interpolation``, ``background`` (red, green and blue behind transparent pictures, or
+        None) and ``input``: what the graph takes. ``channels`` ('RGB' or 'BGR'),
         ``mean`` and ``std`` in that order are for the record: the graph normalises.
     """
     native = getattr(getattr(model.backbone, 'visual', None), 'image_size', None)
@@ -19,13 +22,15 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
         native = native[0]
     found: dict[str, Any] = dict(
         input='RGB, uint8, (batch, size, size, 3)', resize=native, size=native,
-        interpolation='bicubic')
+        interpolation='bicubic', background=list(WHITE))
     preparation = model.description.get('preparation')
     notes = []
     if preparation is None:
         notes.append(f'The table cannot describe the test pipeline '
                      f'({model.description.get("no_preparation", "there is none")}): do the same '
                      'to your pictures before the graph.')
+    if preparation is not None and 'background' in preparation:
+        found['background'] = preparation['background']
     for step in (preparation or dict(steps=[]))['steps']:
         if step['step'] == 'crop':
             found['size'] = step['size'][0]

@@ -11,7 +11,7 @@ from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT
 
 from .folder import FACTS, command, differences, read_facts
-from .source import FrozenPart, build_frozen, pixel_fields, source_facts
+from .source import FrozenPart, build_frozen, pixel_fields, scoped, source_facts
 
 
 @MODELS.register_module()
@@ -25,7 +25,7 @@ class CachedFeatures(BaseModule):
 
     Args:
         backbone (dict): The frozen backbone, as in the config with images.
-        features (str): Folder that ``tools/extract_features.py`` wrote; the datasets name the
+        features (str): Folder that ``mmcluspro extract-features`` wrote; the datasets name the
             same. It is not needed for prediction from images.
     """
 
@@ -92,7 +92,7 @@ class CachedFeatures(BaseModule):
     def _compare(self) -> None:
         """Refuses features of another backbone, or of other weights, than the config names."""
         stored, asked = read_facts(self.features), source_facts(self.source)
-        changes = list(differences(stored['backbone'], asked['backbone'], 'backbone'))
+        changes = list(differences(scoped(stored['backbone']), asked['backbone'], 'backbone'))
         changes += [f'the file {name!r} holds other weights'
                     for name, digest in asked['weights'].items()
                     if stored['weights'].get(name, digest) != digest]

@@ -6,7 +6,7 @@
     <root>/<phase>/names.json        the images, in order
     <root>/<phase>/00000-<crc>.npy   shards of (n, D), memory-mapped; the name holds their CRC-32
 
-``tools/extract_features.py`` writes them.
+``mmcluspro extract-features`` writes them.
 """
 import json
 import re
@@ -32,7 +32,7 @@ SHARD = re.compile(r'(\d{5})-([0-9a-f]{8})\.npy')
 
 def command(root: str | Path) -> str:
     """Command that makes the features, or completes them."""
-    return (f'python tools/extract_features.py CONFIG --out {root}  (CONFIG: the config that you '
+    return (f'mmcluspro extract-features CONFIG --out {root}  (CONFIG: the config that you '
             'train with)')
 
 

@@ -1,4 +1,5 @@
 """Which backbone features come from: its config, its weights and what surrounds it."""
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,10 +74,14 @@ def build_frozen(backbone: Mapping[str, Any]) -> tuple[nn.Module, int, list[str]
         tuple: The backbone, the fingerprint of its weights, and the names of the parameters that
         its own config leaves trainable.
     """
-    tower: Any = MODELS.build(dict(backbone))
+    tower: Any = MODELS.build(scoped(backbone))
     learns = [name for name, p in tower.named_parameters() if p.requires_grad]
     if hasattr(tower, 'init_weights'):
-        tower.init_weights()
+        logging.disable(logging.INFO)  # mmengine writes three lines per parameter
+        try:
+            tower.init_weights()
+        finally:
+            logging.disable(logging.NOTSET)
     tower.requires_grad_(False)
     tower.eval()  # mmpretrain's backbones return nothing here
     stamp = getattr(tower, FINGERPRINT, None)
@@ -95,7 +100,7 @@ def source_facts(backbone: Mapping[str, Any]) -> dict[str, Any]:
         dict: ``backbone``, its fields; ``weights``, the digests of those files named by it that
         are on this machine.
     """
-    fields = {key: value for key, value in backbone.items()
+    fields = {key: value for key, value in scoped(backbone).items()
               if key not in NEUTRAL and value is not None}
     return dict(backbone=plain(fields), weights=dict(_digests(backbone)))
 
@@ -120,10 +125,16 @@ def _digests(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield value, file_digest(path)
 
 
+def scoped(backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """A backbone whose type names its package: 'ResNet' is 'mmpretrain.ResNet'."""
+    kind = backbone['type']
+    plain_name = isinstance(kind, str) and '.' not in kind
+    return dict(backbone, type=f'mmpretrain.{kind}' if plain_name else kind)
+
+
 def _resolve(cfg: Mapping[str, Any]) -> type:
-    kind = cfg['type']
-    found = MODELS.get(kind if '.' in kind else f'mmpretrain.{kind}') if isinstance(
-        kind, str) else kind
+    kind = scoped(cfg)['type']
+    found = MODELS.get(kind) if isinstance(kind, str) else kind
     if found is None:
         raise ValueError(f'model.backbone.type={kind!r} is not registered.')
     return found

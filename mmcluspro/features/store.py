@@ -25,7 +25,7 @@ class FeatureStore:
     """The features of one phase.
 
     Args:
-        root (str | Path): Folder that ``tools/extract_features.py`` wrote.
+        root (str | Path): Folder that ``mmcluspro extract-features`` wrote.
         phase (str): 'train', 'val' or 'test'.
     """
 
@@ -109,7 +109,7 @@ class LoadFeature(BaseTransform):
     A dataset with ``features=root`` inserts it into its own pipeline.
 
     Args:
-        root (str): Folder that ``tools/extract_features.py`` wrote.
+        root (str): Folder that ``mmcluspro extract-features`` wrote.
         phase (str): 'train', 'val' or 'test'.
     """
 

@@ -1,5 +1,6 @@
 """Small training runs on Shapes through the real configs."""
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,9 @@ import torch
 from mmengine.config import Config
 
 from mmcluspro.engine.launch import build_runner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pretend_cuda import PretendCuda
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,3 +59,11 @@ def run():
     torch.set_num_threads(1)
     yield start
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """A pretended GPU, which runners take."""
+    monkeypatch.setattr('mmengine.runner.runner.get_device', lambda: 'cuda')
+    with PretendCuda() as world:
+        yield world

@@ -12,6 +12,7 @@ from PIL import Image
 
 import mmcluspro.models  # noqa: F401  (registers the parts)
 from mmcluspro.datasets import write_layout
+from mmcluspro.engine.launch import build_runner
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 8
@@ -106,3 +107,17 @@ def test_features_equal_images(folder, data, method, capsys):
         assert inputs.shape == (count, WIDTH)
         torch.testing.assert_close(outputs[1], outputs[0], atol=1e-5, rtol=1e-5)
     assert not models[1].backbone.backbone.built
+
+
+def test_dino_and_word_vectors_on_a_pretended_gpu(cuda, folder, tmp_path):
+    cfg = small('dino_cluspro_utzappos', folder)
+    cfg.merge_from_dict({
+        'train_cfg.max_epochs': 1, 'train_dataloader.batch_size': 4, 'work_dir': str(tmp_path),
+        'launcher': 'none', 'log_level': 'WARNING'})
+    for phase in PAIRS:
+        cfg[f'{phase}_dataloader'].update(
+            num_workers=0, persistent_workers=False, collate_fn=dict(type='default_collate'))
+    runner = build_runner(cfg)
+    runner.train()
+    assert runner.test()['czsl/auc'] >= 0
+    assert runner.model.head.device.type == 'cuda' and not cuda.faults

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS, init_default_scope
@@ -244,3 +245,22 @@ def test_two_processes_train_as_one(trained, features, start, tmp_path):
         if not key.endswith(('.hits', '.usage', '.potentials', '.features')):
             torch.testing.assert_close(first['state'][key], value, atol=1e-2, rtol=0)
     assert first['val']['val/czsl/auc'] == pytest.approx(one['val']['val/czsl/auc'], abs=0.5)
+
+
+@pytest.mark.slow
+def test_features_train_and_predict_on_a_pretended_gpu(cuda, features, tmp_path):
+    cfg = cached_config('frozen_cluspro_shapes.py', features, tmp_path / 'run')
+    runner, _ = train(cfg, tmp_path / 'start.pt')
+    assert runner.model.head.device.type == 'cuda' and runner.test()['czsl/auc'] >= 0
+    with torch.inference_mode():  # images, which the backbone behind the features takes
+        scores = runner.model.eval()(torch.rand(2, 3, 48, 48, device='cuda'))
+    assert scores.device.type == 'cuda' and runner.model.backbone.built
+    assert not cuda.faults
+
+
+def test_extraction_on_a_pretended_gpu(cuda, extract, features, tmp_path):
+    extract(CONFIG, '--out', tmp_path, '--workers', 0, '--device', 'cuda', '--phases', 'val',
+            '--cfg-options', 'val_dataloader.dataset.indices=32')
+    (made, ), stored = tmp_path.glob('val/*.npy'), sorted(features.glob('val/*.npy'))[0]
+    np.testing.assert_allclose(np.load(made), np.load(stored)[:32], atol=1e-5)
+    assert not cuda.faults

@@ -96,13 +96,66 @@ sys.exit('no error')
 """
 
 
-def test_prototypes_that_drift_apart_are_found(tmp_path):
-    (tmp_path / 'drift.py').write_text(DRIFT)
+SHARED = """
+import torch
+from torch import distributed
+from mmcluspro.models.text import CLIPText, text_encoder
+distributed.init_process_group('gloo')
+torch.manual_seed(0)
+text_encoder.SHARED_FROM = 50
+text = CLIPText([f'red {i}' for i in range(7)], [f'box {i}' for i in range(9)],
+                arch='tiny_clip', pretrained='tiny_clip').eval()
+pairs = torch.cartesian_prod(torch.arange(7), torch.arange(9))
+counts, embed = [], text.embed
+def counted(path, parts, pairs):
+    counts.append(len(pairs))
+    return embed(path, parts, pairs)
+text.embed = counted
+with torch.no_grad():
+    alone = text.encode_pairs(pairs)
+    text.forget()
+    text.share(pairs)
+    shared = text.encode_pairs(pairs)
+    text.share(pairs[:20])
+assert counts == [63, 32 - distributed.get_rank()], counts
+torch.testing.assert_close(shared, alone, atol=1e-6, rtol=0)
+gathered = [torch.empty_like(shared) for _ in range(2)]
+distributed.all_gather(gathered, shared)
+assert gathered[0].equal(gathered[1])
+"""
+
+
+@pytest.mark.parametrize('script', [DRIFT, SHARED], ids=['drift is found', 'text is shared'])
+def test_two_ranks(tmp_path, script):
+    (tmp_path / 'script.py').write_text(script)
     done = subprocess.run(
         [sys.executable, '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
-         f'--master_port={free_port()}', '--nproc_per_node=2', str(tmp_path / 'drift.py')],
+         f'--master_port={free_port()}', '--nproc_per_node=2', str(tmp_path / 'script.py')],
         capture_output=True, text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_ranks_that_share_their_texts_score_as_one_process_does(tmp_path):
+    """The open world of Shapes, through the loops."""
+    scores = []
+    for processes, shared in ((1, 10**9), (2, 1)):
+        command = [] if processes == 1 else [
+            '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
+            f'--master_port={free_port()}', '--nproc_per_node=2']
+        script, folder = tmp_path / 'test.py', tmp_path / str(processes)
+        script.write_text(
+            'import sys\nfrom mmcluspro.models.text import text_encoder\n'
+            f'text_encoder.SHARED_FROM = {shared}\n'
+            'from mmcluspro.cli.test import main\nmain(sys.argv[1:])\n')
+        done = subprocess.run(
+            [sys.executable, *command, str(script), 'csp_shapes.py', '--work-dir',
+             str(folder), '--launcher', 'pytorch' if processes > 1 else 'none', '--cfg-options',
+             *(f'{phase}_dataloader.dataset.indices={[*range(0, 1020, 16)]}'.replace(' ', '')
+               for phase in ('val', 'test'))],
+            capture_output=True, text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
+        assert done.returncode == 0, done.stderr[-3000:]
+        scores.append(json.loads((folder / 'test_metrics.json').read_text()))
+    assert scores[1] == pytest.approx(scores[0], abs=1e-3)
 
 
 def test_ranks_may_have_unequal_last_batches(tmp_path):

@@ -106,7 +106,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run, whole, tmp_path, kind, poin
                                                 number):
     options = SMALL if kind == 'epoch' else {**SMALL, **by_iter()}
     said = interrupted(run, tmp_path, 'cluspro_shapes.py', point, count, number, **options)
-    assert signal.Signals(number).name in said and '--resume goes on' in said
+    assert signal.Signals(number).name in said and '--resume to continue' in said
     assert (f'saved {tmp_path / file}' in said) if file else 'saved' not in said
     assert find_resumable(tmp_path).name == (file or 'epoch_1.pth')
 

@@ -57,6 +57,21 @@ def test_bfloat16_trains_like_float32(run, tmp_path):
     assert all(p.dtype == torch.float32 for p in runner.model.parameters())
 
 
+def test_channels_last_trains_the_same(run, tmp_path):
+    curves, layouts = [], []
+    for last in (False, True):
+        runner = run(tmp_path / str(last), 'cluspro_shapes.py', **{
+            **SHORT, 'train_dataloader.batch_size': 32, 'model.channels_last': last})
+        patches = runner.model.backbone.visual.conv1
+        patches.register_forward_pre_hook(lambda _, given: layouts.append(
+            given[0].is_contiguous(memory_format=torch.channels_last)))
+        assert patches.weight.is_contiguous(memory_format=torch.channels_last) == last
+        runner.train()
+        curves.append(losses(runner))
+    assert {*layouts[:len(layouts) // 2]} == {False} and {*layouts[len(layouts) // 2:]} == {True}
+    assert curves[0] == pytest.approx(curves[1], abs=1e-4)
+
+
 @pytest.mark.slow
 def test_ema_keeps_an_average_that_validation_uses(run, tmp_path):
     runner = run(tmp_path, 'cluspro_shapes.py', **{

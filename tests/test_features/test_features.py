@@ -158,7 +158,7 @@ def test_a_damaged_shard_is_never_trusted(layout, stored, damage):
     before = path.read_bytes()
     damage(path)
 
-    with pytest.raises(ValueError, match=rf'{path.name}: it is damaged .*\n.*extract_features'):
+    with pytest.raises(ValueError, match=rf'{path.name}: it is damaged .*\n.*extract-features'):
         read(layout, stored)
     assert write_phase(images_of(layout), encode, stored, 'train', say=str) == 5
     assert path.read_bytes() == before
@@ -267,7 +267,7 @@ def test_damaged_json_is_named(layout, stored, content):
     for path in (stored / 'train' / 'names.json', stored / 'features.json'):
         path.write_bytes(content.encode('latin-1'))
         message = (rf'{path}: it .*\. Delete the folder {path.parent} and make its '
-                   r'features again:\n.*extract_features\.py CONFIG --out ' + str(stored))
+                   r'features again:\n.*extract-features CONFIG --out ' + str(stored))
         with pytest.raises(ValueError, match=message):
             read(layout, stored)
         with pytest.raises(ValueError, match=message):
@@ -361,7 +361,7 @@ def test_other_facts_are_refused_when_a_run_goes_on(stored, field, value, messag
 
 
 def test_missing_folders_name_the_command(layout, tmp_path, stored):
-    message = r'no features in .*nowhere\. Make them first:\n.*extract_features\.py CONFIG --out .*'
+    message = r'no features in .*nowhere\. Make them first:\n.*extract-features CONFIG --out .*'
     with pytest.raises(FileNotFoundError, match=message + 'nowhere'):
         read(layout, tmp_path / 'nowhere')
     (stored / 'val' / 'names.json').unlink()

@@ -1,6 +1,7 @@
 """The candidates of each evaluation, and what its metrics must know of the head."""
 from typing import Any
 
+from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -16,7 +17,7 @@ class CandidatesHook(Hook):
     """Lets the model score the pairs of the phase, for every world that a metric asks for.
 
     The metrics get the link of the head, those of the open world also the feasibility of all
-    pairs, from the weights that are evaluated.
+    pairs, from the weights that are evaluated. Several ranks share the encoding of many pairs.
     """
 
     # After EMAHook, which puts the averaged weights into the model before an epoch.
@@ -29,6 +30,27 @@ class CandidatesHook(Hook):
     def before_test_epoch(self, runner: Runner) -> None:
         """Prepares a test."""
         self._prepare(runner, runner.test_loop, runner.test_evaluator)
+
+    def before_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Encodes the pairs before the first batch."""
+        self._share(runner, runner.val_loop, batch_idx)
+
+    def before_test_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Encodes the pairs before the first batch."""
+        self._share(runner, runner.test_loop, batch_idx)
+
+    @staticmethod
+    def _share(runner: Runner, loop: Any, batch_idx: int) -> None:
+        # Not earlier: the text side forgets what it knows when the model changes its mode. And
+        # only if every rank has a first batch.
+        if batch_idx or len(loop.dataloader.dataset) < get_world_size():
+            return
+        model = unwrap(runner.model)
+        share = getattr(model.head.text, 'share', None)
+        if share is None:  # a text side of the user's own
+            return
+        for candidates in model.worlds.values():
+            share(candidates.text_pairs)
 
     def _prepare(self, runner: Runner, loop: Any, evaluator: Evaluator) -> None:
         model, space = unwrap(runner.model), loop.dataloader.dataset.space

@@ -35,8 +35,8 @@ class AtomicBackend(LocalBackend):
         except OSError as error:
             raise OSError(
                 error.errno, f'{path} cannot be written ({error.strerror}, {len(obj) / 1e6:.1f} '
-                'MB). The checkpoints before it are whole: make room or mend the folder, then go '
-                'on with --resume') from error
+                'MB). Earlier checkpoints are intact: make room or fix the folder, then '
+                'continue with --resume') from error
 
 
 class KeptUntilSaved:

@@ -106,7 +106,8 @@ class ConsoleHook(Hook):
         say(test_table(metrics or {}, len(runner.test_dataloader.dataset), folder))
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from
         if checkpoint:
-            say(next_commands(str(checkpoint)))
+            root = getattr(runner.test_dataloader.dataset, 'data_root', None)
+            say(next_commands(str(checkpoint), runner.cfg.get('model'), root))
 
 
 def say(text: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,21 +55,54 @@ def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
     worst = _worst(folder / 'test_pairs.csv')
     if worst and 'predict/seen' in metrics:
         lines.append(f'worst pairs: {worst}')
-    files = [name for name in ('test_metrics.json', 'test_curve.png', 'test_classes.png',
-                               'test_pairs.csv') if (folder / name).exists()]
+    files = [name for name in ('report.html', 'test_metrics.json', 'test_curve.png',
+                               'test_classes.png', 'test_pairs.csv') if (folder / name).exists()]
     if files:
         lines.append(f'\nnumbers, pictures and tables in {short_path(folder)}: {", ".join(files)}')
     return '\n'.join(lines)
 
 
-def next_commands(checkpoint: str) -> str:
-    """What to type next."""
-    name = short_path(checkpoint)
+def next_commands(checkpoint: str, model: Mapping[str, Any] | None = None,
+                  photos: str | None = None) -> str:
+    """What to type next.
+
+    Args:
+        checkpoint (str): The best one.
+        model (Mapping, optional): Field ``model`` of the config, for weights in local files, which
+            are not part of a checkpoint. Defaults to None.
+        photos (str, optional): Folder of the images. Defaults to None: a name that stands for one.
+    """
+    name = shlex.quote(short_path(checkpoint))
+    flags = _weight_flags(model or {})
+    folder = shlex.quote(short_path(photos)) if photos and Path(photos).is_dir() else 'photos'
     return '\n'.join([
         f'checkpoint {name}', '', 'next:',
-        f'  mmcluspro predict {name} photos/ --out result.csv',
-        f'  mmcluspro demo {name}',
-        f'  mmcluspro export {name} --out model.onnx'])
+        f'  mmcluspro predict {name} {folder} --out result.csv{flags}',
+        f'  mmcluspro demo {name}{flags}',
+        f'  mmcluspro export {name} --out model.onnx{flags}'])
+
+
+def _weight_flags(model: Mapping[str, Any]) -> str:
+    """``--weights`` for frozen towers that came from files of the user's."""
+    files = {part: file for part, file in (
+        ('backbone', _file_of(model.get('backbone'))),
+        ('text', _file_of((model.get('head') or {}).get('text')))) if file}
+    if not files:
+        return ''
+    if len(files) == 2 and len(set(files.values())) == 1:
+        return f' --weights {shlex.quote(short_path(files["text"]))}'
+    return ' --weights ' + ' '.join(
+        f'{part}={shlex.quote(short_path(file))}' for part, file in files.items())
+
+
+def _file_of(part: Any) -> str | None:
+    """The first ``pretrained`` of a part of a config that is a file."""
+    if not isinstance(part, Mapping):
+        return None
+    own = part.get('pretrained')
+    if isinstance(own, str) and Path(own).expanduser().is_file():
+        return own
+    return next(filter(None, map(_file_of, part.values())), None)
 
 
 def _worst(path: Path, most: int = 4) -> str:

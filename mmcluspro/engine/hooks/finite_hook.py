@@ -183,7 +183,7 @@ def batch_images(batch: Any) -> list[str]:
 def _way_back(runner: Runner) -> str:
     last = runner.message_hub.runtime_info.get('last_ckpt')
     if last and Path(last).is_file():
-        return (f'The last good checkpoint is {last}; --resume goes on from it. Remove the cause '
+        return (f'The last good checkpoint is {last}; --resume continues from it. Remove the cause '
                 'first: a damaged image, a learning rate that is too high, or overflow in half '
                 'precision.')
     return ('No checkpoint was written yet. Remove the cause first: a damaged image, a learning '

@@ -80,6 +80,10 @@ class PrototypeHook(Hook):
             counts = torch.bincount(labels[branch], minlength=bank.num_classes)
             bank.initialise(features[branch], labels[branch], counts)
 
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Tells the head, with or without banks, which epoch begins."""
+        unwrap(runner.model).head.begin_epoch(runner.epoch)
+
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict | None = None) -> None:
         """Eq. 9, with the features and assignments since the last step of the optimizer."""

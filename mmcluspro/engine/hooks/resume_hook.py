@@ -27,7 +27,7 @@ class ResumeHook(Hook):
         if runner._resume and 'message_hub' not in checkpoint:
             raise ValueError(
                 'The checkpoint holds weights only, for example a published file: there is no run '
-                'to go on with. Leave --resume out and start from the weights with --cfg-options '
+                'to resume. Leave --resume out and start from the weights with --cfg-options '
                 'load_from=FILE, or resume from an epoch_*.pth of the run.')
 
     def before_train(self, runner: Runner) -> None:

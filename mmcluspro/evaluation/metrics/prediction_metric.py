@@ -16,9 +16,10 @@ from ..answers import (
     THRESHOLDS,
     Answers,
     ClassRow,
+    Outcomes,
     abstaining,
     accuracies,
-    by_class,
+    class_tables,
     reduce_answers,
 )
 from ..calibration import Calibration
@@ -46,6 +47,7 @@ class PredictionMetric(BaseMetric):
     Attributes:
         tables (dict[str, list[ClassRow]]): By 'pairs', 'attributes' and 'objects', worst first;
             after an evaluation, on the first rank.
+        outcomes (Outcomes | None): Of every image in the order of the dataset, likewise.
     """
 
     default_prefix = 'predict'
@@ -55,6 +57,7 @@ class PredictionMetric(BaseMetric):
         super().__init__(collect_device, prefix, collect_dir)
         self.thresholds = tuple(thresholds)
         self.tables: dict[str, list[ClassRow]] = {}
+        self.outcomes: Outcomes | None = None
         self.link = 'log'
         self.chosen = Chosen()
         self._space: CompositionSpace | None = None
@@ -102,20 +105,10 @@ class PredictionMetric(BaseMetric):
                 found = accuracies(answers.target, answers.given(other)[0], seen)
                 numbers |= {f'{name}_prefer_{prefer}': value for name, value in found.items()}
         numbers |= abstaining(right, probability, self.thresholds)
-        self.tables = self._tables(answers.target, pair, probability, seen)
+        self.outcomes = Outcomes(answers.target, pair, probability)
+        self.tables = class_tables(self.outcomes, self._space)
         print_log(_report(numbers, len(seen), self.thresholds), logger='current')
         return numbers
-
-    def _tables(self, target: np.ndarray, pair: np.ndarray, probability: np.ndarray,
-                seen: np.ndarray) -> dict[str, list[ClassRow]]:
-        space = self._space
-        assert space is not None
-        sides = space.pairs.numpy().T
-        names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in sides.T]
-        return dict(pairs=by_class(target, pair, probability, names, seen), **{
-            kind: by_class(side[target], side[pair], probability, words)
-            for kind, side, words in zip(('attributes', 'objects'), sides,
-                                         (space.attributes, space.objects))})
 
 
 def _report(numbers: dict[str, float], num_pairs: int, thresholds: Sequence[float]) -> str:

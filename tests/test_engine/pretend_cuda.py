@@ -1,0 +1,238 @@
+"""CUDA's rules on a machine without CUDA.
+
+Inside :class:`PretendCuda` a tensor can be moved to 'cuda'. It stays in the memory of the host and
+is computed by the CPU, but its storage carries a tag. Python sees the tag as the device, and every
+ATen call, backward included, is checked: its operands share one device, as CUDA demands, and
+nothing is copied between devices unless the code says so.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+CUDA, CPU = torch.device('cuda', 0), torch.device('cpu')
+GETTERS = {name: getattr(torch.Tensor, name).__get__ for name in ('device', 'is_cuda', 'is_cpu')}
+MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
+# Data enters here without an ATen call that the tag could follow.
+ENTRIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor,
+           torch.Tensor.__deepcopy__)
+ARRAYS = (torch.Tensor.numpy, torch.Tensor.__array__)
+# ATen calls that say in their name that they copy, or that read no data.
+COPIES = {'copy_', '_to_copy', '_foreach_copy_', '_has_compatible_shallow_copy_type', 'set_data'}
+# Besides pointwise calls, these take a scalar tensor of the host.
+SCALARS = {'where', 'masked_fill', 'masked_fill_', 'index_put', 'index_put_', 'fill', 'fill_',
+           '_index_put_impl_', 'full_like', 'index_fill', 'index_fill_', 'lift_fresh'}
+READS = {'_local_scalar_dense', 'item', 'equal', 'is_nonzero'}
+
+
+class DeviceFault(RuntimeError):
+    """What CUDA would refuse, or do behind one's back."""
+
+
+class PretendCuda:
+    """Context in which 'cuda' exists.
+
+    Attributes:
+        faults (list[str]): All that was raised, also where the code went on after it.
+        reads (Counter): Calls by which the host read from the device, by name.
+    """
+
+    def __init__(self):
+        self.faults, self.reads = [], Counter()
+        self._tagged = {}
+        self._places = [CPU]  # of tensors that are made from nothing, by the call around it
+
+    def __enter__(self):
+        self._stack = ExitStack()
+        self._stack.enter_context(_Calls(self))
+        self._stack.enter_context(_Functions(self))
+        # The autograd engine leaves modes of functions behind: take them up where it calls Python.
+        apply, hook = BackwardCFunction.apply, checkpoint._recomputation_hook
+
+        def apply_watched(node, *args):
+            with _Functions(self):
+                return apply(node, *args)
+
+        class WatchedHook(hook):
+
+            def __enter__(inner):
+                inner.functions = _Functions(self)
+                inner.functions.__enter__()
+                return super().__enter__()
+
+            def __exit__(inner, *error):
+                super().__exit__(*error)
+                inner.functions.__exit__(*error)
+
+        self._stack.enter_context(patch.object(BackwardCFunction, 'apply', apply_watched))
+        self._stack.enter_context(patch.object(checkpoint, '_recomputation_hook', WatchedHook))
+        # Outside the hook, where shapes are compared, Python sees no tags.
+        self._stack.enter_context(patch.dict(
+            checkpoint._allowed_determinism_checks_to_fns, default=lambda t: t.shape))
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
+
+    def device(self, tensor):
+        """Where a tensor pretends to be."""
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            return CPU
+        with torch._C.DisableTorchFunction():
+            key = tensor.untyped_storage()._cdata
+        return CUDA if key in self._tagged else CPU
+
+    def place(self, tensor, device):
+        """Says where a storage is."""
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            return
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+        if device == CUDA:
+            # A weak reference keeps the address from being used again.
+            self._tagged.setdefault(storage._cdata, StorageWeakRef(storage))
+        else:
+            self._tagged.pop(storage._cdata, None)
+
+    def devices(self, *values):
+        return {self.device(value) for value in tree_leaves(values) if isinstance(value, Tensor)}
+
+    def fail(self, message):
+        self.faults.append(message)
+        raise DeviceFault(message)
+
+
+class _Functions(TorchFunctionMode):
+    """The door of Python: device fields and arguments."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        for name, getter in GETTERS.items():
+            if func == getter:
+                found = self.world.device(args[0])
+                return found if name == 'device' else found.type == name[3:]
+        if func in ARRAYS and self.world.device(args[0]) == CUDA:
+            self.world.fail("can't convert a cuda tensor to numpy: copy it to the host first")
+        if func is torch.Tensor.__setitem__ and isinstance(args[2], Tensor) and args[2].dim() and (
+                len(self.world.devices(args[0], args[2])) > 1):
+            self.world.fail('__setitem__ copies between devices')
+        if func in MOVES:
+            return self._move(func, args, kwargs)
+        place = kwargs.get('device')
+        if place is not None:
+            kwargs['device'] = CPU
+            place = _known(place)
+        else:
+            given = args[:1] if func is torch.Tensor.__deepcopy__ else (args, kwargs)
+            place = CUDA if CUDA in self.world.devices(given) else CPU
+        generator = kwargs.get('generator')
+        if generator is not None and generator.device.type != place.type:
+            self.world.fail(f'{func.__name__}: a generator of {generator.device} for {place}')
+        result = self._inside(place, func, args, kwargs)
+        if func in ENTRIES:
+            self._retag(result, place)
+        return result
+
+    def _inside(self, place, func, args, kwargs):
+        self.world._places.append(place)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.world._places.pop()
+
+    def _retag(self, result, place):
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.world.place(tensor, place)
+
+    def _move(self, func, args, kwargs):
+        tensor, *rest = args
+        here = self.world.device(tensor)
+        there = here
+        if func is not torch.Tensor.to:
+            there = CUDA if func is torch.Tensor.cuda else CPU
+            func, rest, kwargs = torch.Tensor.to, [], {}
+        elif kwargs.get('device') is not None:
+            there = _known(kwargs.pop('device'))
+        elif rest and isinstance(rest[0], (str, torch.device, Tensor)):
+            first = rest.pop(0)
+            if isinstance(first, Tensor):
+                there, rest = self.world.device(first), [first.dtype, *rest]
+            else:
+                there = _known(first)
+        rest = [CPU if not rest or not isinstance(rest[0], torch.dtype) else rest.pop(0), *rest]
+        result = func(tensor, *rest, **kwargs)
+        if here == there:
+            return result
+        if there == CPU:
+            self.world.reads['copy'] += 1
+        result = result.clone() if result is tensor or (
+            self.world.device(result) == here and _shares(result, tensor)) else result
+        self.world.place(result, there)
+        return result
+
+
+def _known(device):
+    """One of the two devices there are."""
+    return CUDA if torch.device(device).type == 'cuda' else CPU
+
+
+def _shares(first, second):
+    return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+
+
+class _Calls(TorchDispatchMode):
+    """The rules of CUDA for ATen calls."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        place = self._check(func, args, kwargs)
+        known = {tensor.untyped_storage()._cdata for tensor in tree_leaves((args, kwargs))
+                 if isinstance(tensor, Tensor) and tensor.layout is torch.strided}
+        result = func(*args, **kwargs)
+        if place == CUDA:
+            for tensor in tree_leaves(result):
+                if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in known:
+                    self.world.place(tensor, CUDA)
+        return result
+
+    def _check(self, func, args, kwargs):
+        """The device of the result."""
+        name = func.overloadpacket.__name__
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not tensors:
+            return self.world._places[-1]
+        places = [self.world.device(tensor) for tensor in tensors]
+        if CUDA not in places:
+            return CPU
+        if name in READS:
+            self.world.reads[name] += 1
+        if CPU in places and name in COPIES:
+            return places[0]
+        lenient = torch.Tag.pointwise in func.tags or name in SCALARS or (
+            name.startswith('_foreach_'))
+        wrong = [tensor for tensor, place in zip(tensors, places)
+                 if place == CPU and not (lenient and tensor.dim() == 0)]
+        if wrong:
+            self.world.fail(
+                f'{name}: expected all tensors on cuda, found '
+                f'{[tuple(tensor.shape) for tensor in wrong]} on the host')
+        return CUDA

@@ -1,0 +1,159 @@
+"""Runs with CUDA's rules, on the CPU."""
+import copy
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pretend_cuda import DeviceFault, PretendCuda
+
+from mmcluspro.demo.zero_shot import zero_shot_inferencer
+from mmcluspro.engine.launch import build_runner, read_config
+
+
+def host_index(layer, x):
+    return x[torch.arange(2)]
+
+
+def forgotten_buffer(layer, x):
+    return layer(x) + torch.ones(3)
+
+
+def to_numpy(layer, x):
+    return x.detach().numpy()
+
+
+FAULTS = dict(
+    forgotten_buffer=forgotten_buffer,
+    host_index=host_index,
+    to_numpy=to_numpy,
+    host_weight=lambda layer, x: x @ torch.ones(4, 3),
+    host_label=lambda layer, x: nn.functional.cross_entropy(layer(x), torch.zeros(5).long()),
+    host_scalar_in_cat=lambda layer, x: torch.stack([x.sum(), torch.tensor(1.0)]),
+    device_index=lambda layer, x: torch.ones(5)[torch.arange(2, device=x.device)],
+    silent_copy=lambda layer, x: torch.zeros(5, 4).__setitem__(slice(None), x),
+    generator=lambda layer, x: torch.rand(2, device=x.device, generator=torch.Generator()),
+    moved_too_late=lambda layer, x: nn.Linear(4, 3)(x),
+    in_backward=lambda layer, x: Late.apply(layer(x)).sum().backward(),
+    in_checkpoint=lambda layer, x: checkpoint(
+        Changing(), layer(x), use_reentrant=False).sum().backward(),
+)
+
+
+class Late(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.ones(gradient.shape)
+
+
+class Changing:
+    """Correct in the forward pass, and with a tensor of the host when it is run again."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return (x * torch.ones(3, device=x.device if self.calls == 1 else 'cpu')).exp()
+
+
+@pytest.mark.parametrize('fault', FAULTS.values(), ids=FAULTS)
+def test_planted_faults_are_found(fault):
+    with PretendCuda() as cuda:
+        layer, x = nn.Linear(4, 3).to('cuda'), torch.ones(5, 4).to('cuda')
+        with pytest.raises(DeviceFault):
+            fault(layer, x)
+    assert len(cuda.faults) == 1
+
+
+def test_what_cuda_allows_passes():
+    with PretendCuda() as cuda:
+        layer, x = nn.Linear(4, 3).to('cuda'), torch.ones(5, 4).to('cuda')
+        y = torch.where(x > 0, x, torch.tensor(0.0)) * torch.tensor(2.0)
+        labels = torch.zeros(5, dtype=torch.long, device=x.device)
+        nn.functional.cross_entropy(layer(y), labels).backward()
+        torch.optim.AdamW(layer.parameters()).step()
+        rows = x[torch.arange(2, device=x.device)].clone()
+        rows[0] = x[1]
+        twin = copy.deepcopy(layer)
+        assert {p.device.type for p in (*twin.parameters(), y, rows, layer.weight.grad)} == {'cuda'}
+        assert x.cpu().numpy().sum() == 20 and x.is_cuda and not x.cpu().is_cuda
+        assert layer(x).sum().item() == layer(x).sum().item()
+        nn.functional.one_hot(labels, 3).argmax(dim=1) + torch.arange(5, device='cuda')
+        layer.to('cpu')(torch.ones(5, 4))
+    assert not cuda.faults and min(cuda.reads['copy'], cuda.reads['_local_scalar_dense']) >= 2
+
+
+def require_cuda(model):
+    """Nothing of a model stayed on the host."""
+    left = [name for name, value in (*model.named_parameters(), *model.named_buffers())
+            if value.device.type != 'cuda']
+    assert not left
+
+
+SHORT = {'train_cfg.max_epochs': 1, 'train_dataloader.batch_size': 32,
+         'train_dataloader.dataset.indices': 64}
+SAVING = {'model.backbone.with_cp': True, 'model.micro_batch': 16,
+          'model.head.text.with_cp': True, 'model.head.text.chunk_size': 64}
+SLOW = pytest.mark.slow
+RUNS = dict(
+    cluspro=('cluspro_shapes.py', {}),
+    baseline=pytest.param('baseline_shapes.py', {}, marks=SLOW),
+    troika=pytest.param('baselines/troika_shapes.py', {}, marks=SLOW),
+    coop=pytest.param('baselines/coop_shapes.py', {}, marks=SLOW),
+    csp=pytest.param('baselines/csp_shapes.py', {}, marks=SLOW),
+    ema=pytest.param('cluspro_shapes.py', {'custom_hooks': [dict(type='EMAHook')]}, marks=SLOW),
+    saving=pytest.param('cluspro_shapes.py', SAVING, marks=SLOW),
+    accumulation=pytest.param(
+        'cluspro_shapes.py', {'optim_wrapper.accumulative_counts': 2}, marks=SLOW),
+    bfloat16=pytest.param(
+        'cluspro_shapes.py', {'optim_wrapper.type': 'mmcluspro.BFloat16OptimWrapper'}, marks=SLOW),
+    **{name: pytest.param(f'baselines/{name}_shapes.py', {}, marks=SLOW)
+       for name in ('pcvl', 'dfsp', 'gipcol', 'cds_czsl', 'plid', 'caila')},
+    dfsp_i2t=pytest.param('baselines/dfsp_shapes.py', {'model.head.direction': 'i2t'}, marks=SLOW),
+)
+
+
+@pytest.mark.parametrize('name, options', RUNS.values(), ids=RUNS)
+def test_training_validation_and_test(cuda, run, tmp_path, name, options):
+    runner = run(tmp_path, name, **SHORT, **options)
+    require_cuda(runner.model)
+    runner.train()
+    metrics = runner.test()
+    require_cuda(runner.model)
+    assert not cuda.faults and {'czsl/auc', 'czsl_open/auc'} <= set(metrics)
+
+
+def test_zero_shot_and_the_inferencer(cuda, run, tmp_path, monkeypatch):
+    monkeypatch.setattr('mmcluspro.apis.inferencer.find_device', torch.device)
+    cfg = read_config('clip_zeroshot_shapes.py')
+    cfg.merge_from_dict({'work_dir': str(tmp_path), 'launcher': 'none', 'log_level': 'WARNING',
+                         'val_dataloader.dataset.indices': list(range(0, 1020, 16)),
+                         'test_dataloader.dataset.indices': list(range(0, 1020, 16))})
+    for phase in ('val', 'test'):
+        cfg[f'{phase}_dataloader'].collate_fn = dict(type='default_collate')
+    cfg.default_hooks.checkpoint = None
+    runner = build_runner(cfg)
+    runner.val()
+    assert runner.test()['czsl/auc'] > 0
+    inferencer = zero_shot_inferencer('cuda')
+    require_cuda(inferencer.model)
+    image = np.full((48, 48, 3), 128, np.uint8)
+    for question in (dict(), dict(world='open'), dict(pairs=[('red', 'heart'), ('odd', 'thing')]),
+                     dict(attributes=['red', 'blue'], objects=['moon'])):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # nothing was calibrated
+            (answer, ) = inferencer([image], **question)
+        assert answer.error is None and answer.best is not None
+    assert not cuda.faults
