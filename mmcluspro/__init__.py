@@ -10,11 +10,11 @@ from .version import __version__
 
 check_requirements()
 
-__all__ = ['CZSLInferencer', '__version__', 'load_model', 'safe_loading']
+__all__ = ['CZSLInferencer', '__version__', 'load_model', 'predict', 'safe_loading']
 
 
 def __getattr__(name: str) -> Any:
-    if name in ('CZSLInferencer', 'load_model'):
+    if name in ('CZSLInferencer', 'load_model', 'predict'):
         from . import apis
         return getattr(apis, name)
     if name == 'safe_loading':

@@ -1,101 +1,11 @@
 """Writes the features of a frozen backbone to disk, for training without images and backbone.
 
-    python tools/extract_features.py configs/frozen_cluspro_shapes.py
-    python tools/extract_features.py configs/dino_cluspro_utzappos.py --out data/features/ut_dino
-
-The same command goes on after an interruption. See docs/features.md.
+The same as ``mmcluspro extract-features``; see docs/features.md.
 """
-import argparse
+import sys
 
-import torch
-from mmengine.config import Config, DictAction
-from mmengine.registry import DefaultScope
-
-from mmcluspro.datasets.splits import PHASES
-from mmcluspro.engine.launch import apply_options, read_config
+from mmcluspro.cli.extract_features import main
 from mmcluspro.engine.messages import run_command
-from mmcluspro.features import frozen_encoder, start_folder, write_phase
-from mmcluspro.features.writer import DTYPES
-from mmcluspro.registry import DATASETS, MODELS
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file, or the name of one that is shipped')
-    parser.add_argument('--out', help='folder for the features (default: the field features of '
-                        'the config\'s datasets)')
-    parser.add_argument('--phases', nargs='+', choices=PHASES, default=PHASES,
-                        help='which images (default: all three phases)')
-    parser.add_argument('--batch-size', type=int, default=64, help='images a step (default: 64)')
-    parser.add_argument('--workers', type=int, default=2,
-                        help='processes that read images (default: 2)')
-    parser.add_argument('--shard-size', type=int, default=4096,
-                        help='images a file, which is what an interruption can cost (default: '
-                        '4096)')
-    parser.add_argument('--dtype', choices=DTYPES, default='float32',
-                        help='of the files; float16 halves them (default: float32)')
-    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='override config fields')
-    args = parser.parse_args()
-    for name in ('batch_size', 'shard_size'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1.')
-    return args
-
-
-def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
-    """A dataset of the config, with images, without augmentation and second chances."""
-    dataset = dict(cfg[f'{phase}_dataloader']['dataset'])
-    if dataset.pop('features', None) is not None:
-        dataset.pop('check_images', None)  # off because training needs no images; here we do
-    return dict(dataset, pipeline=pipeline, test_mode=True)
-
-
-def main() -> None:
-    args = parse_args()
-    cfg = read_config(args.config)
-    apply_options(cfg, args.cfg_options)
-    missing = [phase for phase in {*args.phases, 'test'} if not cfg.get(f'{phase}_dataloader')]
-    if missing:
-        raise ValueError(f'{args.config} has no {missing[0]}_dataloader.')
-    out = args.out or cfg.test_dataloader.dataset.get('features')
-    if out is None:
-        raise ValueError(f'{args.config} does not name a folder for features: give --out FOLDER.')
-    pipeline = cfg.test_dataloader.dataset.pipeline
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        # A random backbone (pretrained=None) must be the same when the command goes on.
-        torch.manual_seed(cfg.get('randomness', {}).get('seed') or 0)
-        tower, encode, facts = frozen_encoder(cfg.model.backbone)
-        preprocessor = {'type': 'ClsDataPreprocessor', **cfg.model.get('data_preprocessor', {})}
-        if preprocessor['type'] == 'mmcluspro.FeaturePreprocessor':
-            preprocessor['type'] = 'ClsDataPreprocessor'
-        prepare = MODELS.build({**preprocessor, 'type': f"mmpretrain.{preprocessor['type']}"}
-                               if '.' not in preprocessor['type'] else preprocessor)
-        prepare = prepare.to(args.device)
-        tower.to(args.device)
-        start_folder(out, dict(facts, pipeline=pipeline, preprocessor=preprocessor,
-                               dtype=args.dtype, shard_size=args.shard_size))
-
-        @torch.inference_mode()
-        def features(images: list) -> torch.Tensor:
-            return encode(prepare(dict(inputs=images))['inputs'])
-
-        for phase in args.phases:
-            dataset = DATASETS.build(dataset_config(cfg, phase, pipeline))
-            write_phase(dataset, features, out, phase, args.batch_size, args.workers,
-                        say=lambda line: print(line, flush=True))
-    print(f'All features are in {out}.')
-
-
-def run() -> None:
-    try:
-        main()
-    except KeyboardInterrupt:
-        print('\nInterrupted. The same command goes on after the last finished file.')
-        raise SystemExit(130) from None
-
 
 if __name__ == '__main__':
-    run_command(run)
+    run_command(lambda: sys.exit(main()))

@@ -1,6 +1,7 @@
 """Predicting with a trained model."""
-from .inferencer import CZSLInferencer
+from .inferencer import CZSLInferencer, predict
 from .model import load_model
-from .result import NameScore, PairScore, Prediction
+from .result import NameScore, PairScore, Prediction, Predictions
 
-__all__ = ['CZSLInferencer', 'NameScore', 'PairScore', 'Prediction', 'load_model']
+__all__ = ['CZSLInferencer', 'NameScore', 'PairScore', 'Prediction', 'Predictions', 'load_model',
+           'predict']

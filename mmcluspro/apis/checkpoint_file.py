@@ -48,9 +48,9 @@ class CheckpointFile(NamedTuple):
         """A field of ``meta`` that prediction needs."""
         value = self.meta.get(key)
         if not isinstance(value, (dict, str)) or not value:
-            raise FileError(self.name, f'there is no meta field {key!r}, so that it cannot predict '
-                            'alone', 'Files that tools/train.py wrote have it; for others give '
-                            'the config and train again.', 'meta')
+            raise FileError(self.name, f'there is no meta field {key!r}, so it cannot predict '
+                            'on its own', 'Files that tools/train.py wrote have it; for others, '
+                            'give the config and train again.', 'meta')
         return value
 
     def space(self) -> CompositionSpace:
@@ -75,7 +75,7 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
     meta = content.get('meta') if isinstance(content, dict) else None
     state = content.get('state_dict') if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(state, dict):
-        raise FileError(name, 'it holds no state_dict and meta: it is no checkpoint of mmcluspro',
+        raise FileError(name, 'it has no state_dict and meta: it is not an mmcluspro checkpoint',
                         TRAIN_AGAIN)
     check_state(state, name)
     try:

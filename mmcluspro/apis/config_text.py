@@ -28,7 +28,7 @@ def parse_config(text: Any, name: str) -> dict[str, Any]:
             raise ValueError(f'text of at most {LENGTH:,} characters expected')
         for line in ast.parse(text).body:
             if not isinstance(line, ast.Assign) or not isinstance(line.targets[0], ast.Name):
-                raise ValueError(f'line {line.lineno} is no assignment')
+                raise ValueError(f'line {line.lineno} is not an assignment')
             fields[line.targets[0].id] = _value(line.value)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise FileError(

@@ -3,9 +3,12 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import torch
@@ -15,59 +18,87 @@ from mmengine.registry import DefaultScope
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image
 
-from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below
-from mmcluspro.datasets.pixels import apply_steps, as_bgr, check_size, read_picture
+from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below, left_out
+from mmcluspro.datasets.picture_file import WHITE, as_bgr, check_size, colour, read_picture
+from mmcluspro.datasets.pixels import apply_steps
 from mmcluspro.description import pipeline_of
+
+CHANNELS = ('BGR', 'RGB')
+LOAD_AND_PACK = ('LoadImageFromFile', 'LoadPicture', 'PackInputs')
 
 
 class Item(NamedTuple):
     """An image that was asked for: a path, a PIL image or an array."""
     name: str
     source: Any
+    channels: str = 'BGR'
 
 
-def list_images(images: Any) -> list[Item]:
+def list_images(images: Any, channels: str = 'BGR') -> list[Item]:
     """Turns what the user gave into a list, without reading a file.
 
     Args:
         images: Path, folder (searched with all its folders), glob pattern, array (H, W, 3) of
-            uint8 in BGR order, as mmcv and mmpretrain have them, (H, W) or (H, W, 4), PIL image,
-            or an iterable of these.
+            uint8, (H, W) or (H, W, 4), PIL image, or an iterable of these.
+        channels (str): Order of the colours of arrays. Defaults to 'BGR', as mmcv and mmpretrain
+            have them.
 
     Returns:
         list[Item]: A file that was named twice stands there once.
     """
-    alone = isinstance(images, (str, os.PathLike, Image.Image)) or (
+    if str(channels).upper() not in CHANNELS:
+        raise ValueError(f"channels must be 'BGR' or 'RGB', got {channels!r}.")
+    alone = isinstance(images, (str, os.PathLike, Image.Image, bytes, bytearray, memoryview)) or (
         isinstance(images, np.ndarray) and images.ndim < 4)
     if not alone and not isinstance(images, Iterable):
-        raise ValueError(f'{images!r} is no image: {_FORMS}')
+        raise ValueError(f'{images!r} is not an image: {_FORMS}')
     found: list[Item] = []
+    files: set[str] = set()
     for place, image in enumerate([images] if alone else images):
         if isinstance(image, (str, os.PathLike)):
-            found += [Item(path, path) for path in _paths(os.fspath(image))]
+            for path in _paths(os.fspath(image)):
+                if path not in files:
+                    files.add(path)
+                    found.append(Item(path, path))
         elif isinstance(image, (Image.Image, np.ndarray)):
-            found.append(Item(f'image {place}', _checked(image, place)))
+            name = getattr(image, 'filename', '') or f'image {place}'
+            found.append(Item(str(name), _checked(image, place), str(channels).upper()))
+        elif isinstance(image, (bytes, bytearray, memoryview)):
+            raise ValueError(f'image {place} is {type(image).__name__}: open it first, '
+                             'PIL.Image.open(io.BytesIO(data)).')
         else:
             raise ValueError(f'image {place} is a {type(image).__name__}: {_FORMS}')
     if not found:
         raise ValueError(f'There are no images: {_FORMS}')
-    return list({item.name: item for item in found}.values())
+    return found
 
 
 _FORMS = ('give a path, a folder, a glob pattern, a PIL image, an array (H, W, 3) of uint8 in BGR '
-          'order, or a list of these.')
+          "order (channels='RGB' for the other one), or a list of these.")
 
 
-def _paths(text: str) -> Iterator[str]:
+def _paths(text: str | bytes) -> Iterator[str]:
+    text = os.fsdecode(text)
+    scheme = re.match(r'(https?|ftp|s3|gs|file|data):', text, re.IGNORECASE)
     path = Path(text).expanduser()
     if path.is_dir():
         names = images_below(path, once=True)
+        others = left_out(path)
         if not names:
             raise ValueError(f'No image below {text}; looked for '
-                             f'{", ".join(sorted(IMAGE_SUFFIXES))}.')
+                             f'{", ".join(sorted(IMAGE_SUFFIXES))}.'
+                             + (f' {others[0].upper()}{others[1:]}.' if others else ''))
+        if others:
+            warnings.warn(f'{text}: {others}', stacklevel=4)
         yield from (os.path.join(path, name) for name in names)
     elif path.is_file():
         yield str(path)
+    elif scheme and scheme[1].lower() == 'file':
+        raise ValueError(f'{text} is an address: give the path '
+                         f'{unquote(urlsplit(text).path) or "of the file"} instead.')
+    elif scheme:
+        raise ValueError(f'{text[:200]} is an address, and addresses are not followed: download '
+                         'the file and give its path.')
     else:
         matches = sorted(glob.glob(str(path), recursive=True))
         files = [name for name in matches if os.path.isfile(name)]
@@ -97,10 +128,13 @@ class Preprocessor:
             drawn at that size, get one.
         config (Config, optional): The user's own config, whose test pipeline is built where plain
             numbers cannot say it. Defaults to None.
+        background (str | Sequence[int], optional): What is behind transparent pictures, see
+            :func:`~mmcluspro.datasets.picture_file.colour`. Defaults to None: as in training,
+            which is white unless the config says otherwise.
     """
 
     def __init__(self, description: Mapping[str, Any], size: int | None,
-                 config: Config | None = None) -> None:
+                 config: Config | None = None, background: Any = None) -> None:
         found = description.get('preparation')
         if found is None and config is None:
             raise ValueError(
@@ -109,6 +143,8 @@ class Preprocessor:
                 'file of the training with --config FILE (config=…).')
         self.pipeline = config_pipeline(config) if found is None else None
         self.decoder: str = 'cv2' if found is None else found['decoder']
+        self.background = colour(background) if background is not None else (
+            found or {}).get('background', WHITE)
         self.steps: list[dict[str, Any]] = [] if found is None else list(found['steps'])
         if size and found is not None and not self.steps:
             self.steps = [
@@ -122,8 +158,9 @@ class Preprocessor:
             tuple: The image (3, H, W), uint8, and None; or None and why it cannot be read.
         """
         try:
-            pixels = read_picture(item.source, self.decoder) if isinstance(item.source, str) else (
-                as_bgr(item.source))
+            pixels = read_picture(item.source, self.decoder, self.background) if (
+                isinstance(item.source, str)) else (
+                as_bgr(item.source, self.background, item.channels))
             check_size(pixels.shape[1], pixels.shape[0])
             if self.pipeline is not None:
                 shape = pixels.shape[:2]
@@ -140,6 +177,6 @@ class Preprocessor:
 def config_pipeline(cfg: Any) -> Compose:
     """Builds the test pipeline of the user's own config, without its loader."""
     steps = [step for step in pipeline_of(cfg)
-             if step['type'].split('.')[-1] not in ('LoadImageFromFile', 'PackInputs')]
+             if step['type'].split('.')[-1] not in LOAD_AND_PACK]
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         return Compose([TRANSFORMS.build(step) for step in [*steps, dict(type='PackInputs')]])

@@ -29,8 +29,8 @@ from mmcluspro.models.peft import merge
 from .images import Item, Preprocessor, list_images
 from .model import load_model
 from .pair_file import read_pairs
-from .ranking import Row, rank
-from .result import Prediction
+from .ranking import Row, as_sample, rank
+from .result import Prediction, Predictions
 
 Pairs = Sequence[Pair] | str | Path
 MAX_ADDED = 1000  # new words that the text side keeps between calls
@@ -45,6 +45,14 @@ class CZSLInferencer:
         config (str | Path | Config, optional): As in :func:`load_model`. Defaults to None.
         imports (Sequence[str]): As in :func:`load_model`. Defaults to ().
         weights (str | Path | Mapping, optional): As in :func:`load_model`. Defaults to None.
+        background (str | Sequence[int], optional): Colour behind transparent pictures, such as
+            'white' or (255, 255, 255); 'none' drops transparency. Defaults to None: as in
+            training, white unless the config says otherwise.
+
+    Attributes:
+        classes (tuple[str]): The pairs of the data, as mmpretrain's inferencers have them.
+
+    Calls follow mmpretrain's inferencers: ``inputs``, ``batch_size``, ``return_datasamples``.
 
     Examples:
         >>> from mmcluspro import CZSLInferencer
@@ -55,8 +63,9 @@ class CZSLInferencer:
 
     def __init__(self, checkpoint: str | Path, device: str | torch.device | None = None,
                  config: str | Path | Config | None = None, imports: Sequence[str] = (),
-                 weights: str | Path | Mapping[str, str | Path] | None = None) -> None:
-        self.device = torch.device(device or ('cuda' if torch.cuda.is_available() else 'cpu'))
+                 weights: str | Path | Mapping[str, str | Path] | None = None,
+                 background: str | Sequence[int] | None = None) -> None:
+        self.device = find_device(device)
         self.checkpoint = str(checkpoint)
         self.model: Any = load_model(checkpoint, 'cpu', config, imports, weights)
         merge(self.model.backbone, keep=False)
@@ -64,25 +73,45 @@ class CZSLInferencer:
         self.space = self.model.space
         size = getattr(getattr(self.model.backbone, 'visual', None), 'image_size', None)
         self.size: int | None = size[0] if isinstance(size, (tuple, list)) else size
-        self.preprocess = Preprocessor(self.model.description, self.size, self.model.cfg)
+        self.classes = tuple(f'{self.space.attributes[attr]} {self.space.objects[obj]}'
+                             for attr, obj in self.space.pairs.tolist())
+        self.preprocess = Preprocessor(self.model.description, self.size, self.model.cfg,
+                                       background)
         self._known: dict[str, Candidates] = {}
 
-    def __call__(self, images: Any, pairs: Pairs | None = None, top_k: int = 5,
+    def __call__(self, inputs: Any, pairs: Pairs | None = None, top_k: int = 5,
                  threshold: float | None = None, world: str = 'closed', batch_size: int = 32,
-                 **options: Any) -> list[Prediction]:
-        """As :meth:`stream`, with all answers in a list."""
-        return list(self.stream(images, pairs, top_k, threshold, world, batch_size, **options))
+                 return_datasamples: bool = False, **options: Any) -> Any:
+        """As :meth:`stream`, with all answers in a list.
 
-    def stream(self, images: Any, pairs: Pairs | None = None, top_k: int = 5,
+        Args:
+            inputs: As in :meth:`stream`, and so are the others.
+            return_datasamples (bool): Return mmpretrain's ``DataSample`` instead of
+                :class:`Prediction`, see :func:`~mmcluspro.apis.ranking.as_sample`. Defaults to
+                False.
+
+        Returns:
+            Predictions | list[DataSample]: In the order of the images.
+        """
+        if return_datasamples:
+            candidates = self.candidates(pairs, world, options.get('attributes'),
+                                         options.get('objects'))
+            answers = self.stream(inputs, pairs, len(candidates), threshold, world, batch_size,
+                                  **options)
+            return [as_sample(answer, candidates) for answer in answers]
+        return Predictions(self.stream(inputs, pairs, top_k, threshold, world, batch_size,
+                                       **options))
+
+    def stream(self, inputs: Any, pairs: Pairs | None = None, top_k: int = 5,
                threshold: float | None = None, world: str = 'closed', batch_size: int = 32, *,
                attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
                workers: int = 2, progress: bool | None = None, prefer: str = 'balanced',
-               seen_bias: float | None = None) -> Iterator[Prediction]:
+               seen_bias: float | None = None, channels: str = 'BGR') -> Iterator[Prediction]:
         """Answers one by one, while the next images are read.
 
         Args:
-            images: As in :func:`~mmcluspro.apis.images.list_images`: paths, folders, patterns,
-                PIL images, BGR arrays, or a list of these.
+            inputs: As in :func:`~mmcluspro.apis.images.list_images`: paths, folders, patterns,
+                PIL images, arrays, or a list of these.
             pairs (Sequence | str | Path, optional): Pairs of names to choose from, known or new,
                 or a file of them (:func:`~mmcluspro.apis.pair_file.read_pairs`). Defaults to None:
                 those of ``world``.
@@ -101,6 +130,8 @@ class CZSLInferencer:
                 the bias with the best harmonic mean on validation.
             seen_bias (float, optional): Instead of ``prefer``, what is subtracted from the log
                 scores of seen pairs. Defaults to None.
+            channels (str): Order of the colours of arrays, 'BGR' or 'RGB'. Defaults to 'BGR', as
+                mmcv and mmpretrain have them.
 
         Yields:
             Prediction: In the order of the images. One that cannot be read has ``error`` set.
@@ -111,7 +142,7 @@ class CZSLInferencer:
                 raise ValueError(f'{name} must be an integer of at least {least}, got {number!r}.')
         if threshold is not None and not 0 <= threshold <= 1:
             raise ValueError(f'threshold is a probability between 0 and 1, got {threshold!r}.')
-        items = list_images(images)
+        items = list_images(inputs, channels)
         candidates = self.candidates(pairs, world, attributes, objects)
         calibration = self.calibration(world, prefer, seen_bias)
         bar = tqdm(total=len(items), unit='image', file=sys.stderr, leave=False,
@@ -215,3 +246,48 @@ class CZSLInferencer:
         """Best pairs, attributes and objects of a batch, see :mod:`~mmcluspro.apis.ranking`."""
         scores = self.score(self.features(inputs), candidates)
         return rank(scores, candidates, calibration, self.model.head.link, top_k)
+
+
+def find_device(device: str | torch.device | None = None) -> torch.device:
+    """The device that was asked for, or a GPU where there is one.
+
+    Raises:
+        ValueError: There is no such device; says what there is.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device is None:
+        return torch.device('cuda' if gpus else 'cpu')
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:1' or 'mps', got {device!r}."
+                         ) from None
+    if found.type == 'cuda' and (found.index or 0) >= gpus:
+        raise ValueError(
+            f'--device {device}: ' + (f'this machine has {gpus} GPU{"s" * (gpus > 1)}, the first '
+                                      'is cuda:0.' if gpus else
+                                      'torch sees no GPU. Use --device cpu, or install a torch '
+                                      'with CUDA and check nvidia-smi.'))
+    if found.type == 'mps' and not torch.backends.mps.is_available():
+        raise ValueError(f'--device {device}: torch sees no Apple GPU. Use --device cpu.')
+    return found
+
+
+def predict(checkpoint: str | Path, inputs: Any, **options: Any) -> Predictions:
+    """Names the attribute and the object of images, in one line.
+
+    For several calls make a :class:`CZSLInferencer`, which loads the checkpoint once.
+
+    Args:
+        checkpoint (str | Path): A file that training wrote.
+        inputs: Images, as in :meth:`CZSLInferencer.stream`.
+        **options: Arguments of :class:`CZSLInferencer` (``device``, ``config``, ``imports``,
+            ``weights``, ``background``) and of :meth:`CZSLInferencer.stream`.
+
+    Examples:
+        >>> import mmcluspro
+        >>> mmcluspro.predict('best_czsl_auc_epoch_20.pth', 'photos/', top_k=1).to_frame()
+    """
+    own = {name: options.pop(name) for name in ('device', 'config', 'imports', 'weights',
+                                                'background') if name in options}
+    return CZSLInferencer(checkpoint, **own)(inputs, **options)

@@ -1,12 +1,14 @@
 """From the scores of a batch to the best pairs, attributes and objects of each image."""
 from collections.abc import Iterator
 
+import torch
+from mmpretrain.structures import DataSample
 from torch import Tensor
 
 from mmcluspro.evaluation import Calibration, probabilities
 from mmcluspro.models import Candidates, Scores
 
-from .result import NameScore, PairScore
+from .result import NameScore, PairScore, Prediction
 
 Row = tuple[tuple[PairScore, ...], tuple[NameScore, ...], tuple[NameScore, ...]]
 
@@ -54,3 +56,28 @@ def _best_names(table: Tensor, names: tuple[str, ...], top_k: int) -> list[tuple
     best = table.topk(min(top_k, table.shape[1]))
     return [tuple(NameScore(names[i], score) for i, score in zip(*row))
             for row in zip(best.indices.tolist(), best.values.tolist())]
+
+
+def as_sample(answer: Prediction, candidates: Candidates) -> DataSample:
+    """An answer as mmpretrain's inferencers return it.
+
+    Args:
+        answer (Prediction): With all pairs of ``candidates`` that can be an answer.
+        candidates (Candidates): The P pairs.
+
+    Returns:
+        DataSample: ``pred_score`` (P,), ``pred_label`` (an index into the candidates) and, as meta
+        data, ``img_path`` and ``pred_class``; ``error`` instead for an image without an answer.
+    """
+    sample = DataSample(metainfo=dict(img_path=answer.image))
+    if answer.best is None:
+        sample.set_metainfo(dict(error=answer.error))
+        return sample
+    place = {(candidates.attributes[attr], candidates.objects[obj]): index
+             for index, (attr, obj) in enumerate(candidates.pairs.tolist())}
+    scores = torch.zeros(len(candidates))
+    for pair in answer.pairs:
+        scores[place[pair.attribute, pair.object]] = pair.probability
+    sample.set_metainfo(dict(pred_class=f'{answer.best.attribute} {answer.best.object}'))
+    return sample.set_pred_score(scores).set_pred_label(
+        place[answer.best.attribute, answer.best.object])

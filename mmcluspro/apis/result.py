@@ -79,5 +79,38 @@ class Prediction:
         return self.pairs[0] if self.pairs else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Dicts, tuples, strings and numbers, which json.dumps takes."""
-        return asdict(self)
+        """Dicts, lists, strings and numbers, as JSON has them."""
+        return {name: list(value) if isinstance(value, tuple) else value
+                for name, value in asdict(self).items()}
+
+    def to_row(self, top_k: int | None = None) -> dict[str, Any]:
+        """One row of a table: the columns of ``mmcluspro predict --out result.csv``.
+
+        Args:
+            top_k (int, optional): Pairs in the row. Defaults to None: all of them.
+        """
+        row: dict[str, Any] = dict(image=self.image, error=self.error, abstained=self.abstained)
+        for place, pair in enumerate(self.pairs[:top_k], 1):
+            row |= {f'{name}_{place}': value for name, value in asdict(pair).items()}
+        return row
+
+
+class Predictions(list[Prediction]):
+    """The answers for several images: a list, which a table can be made of."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Plain values, ready for ``json.dumps``."""
+        return [prediction.to_dict() for prediction in self]
+
+    def to_frame(self) -> Any:
+        """A pandas ``DataFrame``, one row per image, see :meth:`Prediction.to_row`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError('to_frame() needs pandas, which is not installed: pip install '
+                              'pandas') from None
+        return pandas.DataFrame([prediction.to_row() for prediction in self])

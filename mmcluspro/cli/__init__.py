@@ -8,18 +8,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-# Command: module, what it does. The last two need an extra of the same name.
-COMMANDS = {
-    'train': ('mmcluspro.cli.train', 'train a model by a config'),
-    'test': ('mmcluspro.cli.test', 'test a checkpoint: seen, unseen, harmonic mean, AUC'),
-    'predict': ('mmcluspro.cli.predict', 'name attribute and object of your images'),
-    'make-split': ('mmcluspro.cli.make_split', 'split your own images into seen and unseen pairs'),
-    'check-data': ('mmcluspro.cli.check_data', 'count a dataset and list what is wrong with it'),
-    'export': ('mmcluspro.export.export_command', 'write ONNX files'),
-    'demo': ('mmcluspro.demo.demo_command', 'start the web page'),
-}
-EXTRAS = ('export', 'demo')
+from .command_table import COMMANDS, GROUPS
+
 EXAMPLES = """examples:
+  mmcluspro train photos/
   mmcluspro train cluspro_shapes.py
   mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
   mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --out result.csv
@@ -58,8 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """What ``mmcluspro --help`` prints."""
-    lines = [f'  {name:<12}{text}' for name, (_, text) in COMMANDS.items()]
-    return '\n'.join(['usage: mmcluspro COMMAND …', '', 'commands:', *lines, '', EXAMPLES])
+    lines = []
+    for title, group in GROUPS.items():
+        lines += ['', f'{title}:', *(f'  {name:<18}{command.text}'
+                                     for name, command in group.items())]
+    return '\n'.join(['usage: mmcluspro COMMAND …', *lines, '', EXAMPLES])
 
 
 def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
@@ -68,12 +63,13 @@ def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
     Raises:
         ImportError: Names the extra that the command needs.
     """
-    module = COMMANDS[command][0]
+    module, _, extra = COMMANDS[command]
     try:
         return import_module(module).main
     except ModuleNotFoundError as error:
-        if command not in EXTRAS:
+        if extra is None:
             raise
+        from mmcluspro.requirements import extra_command
         raise ImportError(
             f'mmcluspro {command} needs {error.name!r}, which is not installed: '
-            f"pip install 'mmcluspro[{command}]'") from None
+            f'{extra_command(extra)}') from None

@@ -7,8 +7,10 @@ Ends with 0 when nothing is wrong, otherwise with 1.
 """
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from mmcluspro.datasets.dataset_check import DATASET_NAMES, check_dataset
+from mmcluspro.datasets.folder_tree import left_out
 from mmcluspro.datasets.photo_check import check_photos, is_own_data
 
 
@@ -32,4 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         report = check_dataset(args.root, args.dataset, args.split, args.decode)
     print(report.text(args.limit))
+    if is_own_data(args.root) and Path(args.root).expanduser().is_dir() and (
+            others := left_out(args.root)):
+        print(others)
     return 0 if report.ok else 1

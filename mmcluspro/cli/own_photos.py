@@ -1,24 +1,36 @@
 """``mmcluspro train photos/``: a split, a model and a config for a folder or a CSV file."""
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import torch
-
-from mmcluspro.datasets.folder_tree import scan_folders
-from mmcluspro.datasets.splits import PHASES
+from mmcluspro.datasets.folder_tree import left_out, scan_folders
+from mmcluspro.datasets.image_folder import ImageFolder, undecodable
+from mmcluspro.datasets.split_check import split_warnings
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
+from mmcluspro.errors import Fault, describe
 from mmcluspro.utils.atomic import write_text
 
-SIZES = {'ViT-B-32': '350 MB', 'ViT-B-16': '350 MB', 'ViT-L-14': '900 MB'}  # of the download
-MEMORY_FOR_LARGE = 10e9  # bytes of a GPU
+from .own_routes import Route, choose_route
+
 SEPARATORS = ('_', '__', '/')
-TINY = 'tiny_clip'
+
+
+class OwnConfig(NamedTuple):
+    """What :func:`own_config` wrote.
+
+    Attributes:
+        config (str): The config file.
+        work_dir (str): The work folder.
+        stored (bool): Whether features are stored before training.
+    """
+    config: str
+    work_dir: str
+    stored: bool
 
 
 def is_photos(name: str) -> bool:
@@ -27,20 +39,16 @@ def is_photos(name: str) -> bool:
 
 
 def own_config(name: str, work_dir: str | None = None, weights: str | None = None,
-               arch: str | None = None) -> tuple[Path, str]:
+               arch: str | None = None, words: str | None = None) -> OwnConfig:
     """Writes the split and the config that fit the pictures and this machine, and says so.
 
     Args:
         name (str): Folder ``attribute_object/`` of images, or a CSV with the header
             ``image,attribute,object`` and maybe ``split``, beside the images.
         work_dir (str, optional): Defaults to None: ``work_dirs/`` and the name of the folder.
-        weights (str, optional): File or tag of CLIP weights, or 'tiny_clip'. Defaults to None:
-            OpenAI's.
-        arch (str, optional): Architecture of CLIP. Defaults to None: by the machine, or by the
-            name of the file.
-
-    Returns:
-        tuple[Path, str]: The config, and the work folder.
+        weights (str, optional): As in :func:`~mmcluspro.cli.own_routes.choose_route`.
+        arch (str, optional): The same.
+        words (str, optional): The same.
     """
     source = Path(name).expanduser()
     if not source.exists():
@@ -51,21 +59,56 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     root = source if source.is_dir() else source.parent
     stem = root.resolve().name if source.is_dir() or source.name == 'table.csv' else source.stem
     folder = Path(work_dir or Path('work_dirs') / stem)
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = _read(source)
+    read = _read(source)
+    rows = _usable(read, root)
     pairs = {(row.attribute, row.object) for row in rows}
     print(f'photos     {len(rows)} images of {len(pairs)} pairs in {source}')
-    if not rows[0].split:
-        rows = make_split(rows)
+    if source.is_dir() and (others := left_out(source)):
+        print(f'           {others}')
+    folder.mkdir(parents=True, exist_ok=True)
+    if not rows[0].split or len(rows) < len(read):
+        rows = rows if rows[0].split else make_split(rows)
         source = folder / 'table.csv'
         write_table(source, rows)
-        images = Counter(row.split for row in rows)
-        print(f'split      {source}: ' + ', '.join(f'{images[phase]} {phase}' for phase in PHASES))
-    chosen, reason = choose_clip(weights, arch)
+        print(f'split      {source}')
+    for line in split_warnings(rows):
+        print(f'warning: {line}', file=sys.stderr)
+    images = Counter(row.split for row in rows)
+    names = sorted({name for pair in pairs for name in pair})
+    route = choose_route(weights, arch, words, images['train'], names)
     path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'
-    write_text(path, _config(root.resolve(), source.resolve(), chosen))
-    print(f'weights    {reason}\nconfig     {path}\n')
-    return path, str(folder)
+    write_text(path, _config(root.resolve(), source.resolve(), folder, route))
+    print(f'weights    {route.said}\nconfig     {path}', flush=True)
+    return OwnConfig(str(path), str(folder), route.stored)
+
+
+def store_features(config: str) -> None:
+    """Stores the features of all photos, those that are not there yet.
+
+    Args:
+        config (str): What :func:`own_config` wrote.
+    """
+    from .extract_features import extract, parse_args
+    print('features   computed once; training then takes seconds', flush=True)
+    extract(parse_args([config, '--workers', '0']))
+    print(flush=True)
+
+
+def _usable(rows: list[TableRow], root: Path) -> list[TableRow]:
+    """Rows whose image is there and can be decoded; the others are named and counted."""
+    folder = ImageFolder(root)
+    files = {row: folder.find(row.image) for row in rows}
+    bad = dict(undecodable([file for file in files.values() if file]))
+    faults = [Fault('image', row.image, bad.get(file or '', 'the file is missing'))
+              for row, file in files.items() if file is None or file in bad]
+    if len(faults) == len(rows):
+        raise ValueError(f'None of the {len(rows)} images can be read:\n{describe(faults)}'
+                         + folder.remark)
+    if faults:
+        print(f'warning: {len(faults)} of {len(rows)} images cannot be read and are left out:\n'
+              f'{describe(faults)}{folder.remark}', file=sys.stderr)
+    lost = {fault.where for fault in faults}
+    return [row for row in rows if row.image not in lost]
 
 
 def _read(source: Path) -> list[TableRow]:
@@ -81,43 +124,21 @@ def _read(source: Path) -> list[TableRow]:
     raise ValueError(str(errors[0]))
 
 
-def choose_clip(weights: str | None = None, arch: str | None = None
-                ) -> tuple[dict[str, str] | None, str]:
-    """The field ``clip`` for this machine, None for the tiny CLIP, and why.
-
-    Args:
-        weights (str, optional): As in :func:`own_config`.
-        arch (str, optional): As in :func:`own_config`.
-    """
-    if weights == TINY:
-        print('warning: the tiny CLIP of the package knows drawn shapes and nothing else. For '
-              'photographs leave --weights out, or give a file of CLIP: docs/real_photos.md.',
-              file=sys.stderr)
-        return None, 'the tiny CLIP of the package, at 48 pixels'
-    if arch is None and weights is not None:
-        arch = next((known for known in SIZES if known in Path(weights).name), None)
-        if arch is None and Path(weights).expanduser().is_file():
-            raise ValueError(f'--weights {weights} does not tell its architecture by its name: add '
-                             '--arch, for example --arch ViT-B-32.')
-    gpu = torch.cuda.is_available()
-    large = gpu and torch.cuda.get_device_properties(0).total_memory > MEMORY_FOR_LARGE
-    why = 'as asked' if arch else f'for {"a large GPU" if large else "a GPU" if gpu else "a CPU"}'
-    arch = arch or ('ViT-L-14' if large else 'ViT-B-32')
-    weights = weights or 'openai'
-    if Path(weights).expanduser().is_file():
-        weights = str(Path(weights).expanduser().resolve())
-        return dict(arch=arch, pretrained=weights), f'CLIP {arch} of {weights}'
-    size = SIZES.get(arch)
-    return dict(arch=arch, pretrained=weights), f'CLIP {arch} ({weights}) {why}' + (
-        f', downloaded once ({size})' if size else '')
-
-
-def _config(root: Path, table: Path, clip: dict[str, str] | None) -> str:
-    base = 'cluspro_own_data_tiny.py' if clip is None else 'cluspro_own_data.py'
-    workers = 0 if clip is None else min(8, os.cpu_count() or 1)
+def _config(root: Path, table: Path, folder: Path, route: Route) -> str:
+    fields = dict(route.fields)
+    data: dict[str, Any] = dict(data_root=str(root), table=str(table))
+    if route.stored:
+        data['features'] = str((folder / 'features').resolve())
+        backbone = fields['model']['backbone']['backbone']
+        backbone['features'] = data['features']
+    else:
+        data['on_bad_image'] = 'skip'
     lines = ['"""Written by mmcluspro train; change it, and train again with it."""',
-             f"_base_ = '{{{{$MMCLUSPRO_CONFIGS:configs}}}}/{base}'",
-             f"data = dict(data_root={str(root)!r}, table={str(table)!r}, on_bad_image='skip')",
-             *([] if clip is None else [f'clip = {clip!r}'])]
-    lines += [f'{phase}_dataloader = dict(num_workers={workers})' for phase in PHASES]
-    return '\n'.join(lines) + '\n'
+             f"_base_ = '{{{{$MMCLUSPRO_CONFIGS:configs}}}}/{route.base}'"]
+    return '\n'.join([*lines, *(f'{name} = {_literal(value)}' for name, value in
+                                dict(data=data, **fields).items())]) + '\n'
+
+
+def _literal(value: Any) -> str:
+    """Python for a value, in which mmengine finds no ``{{$VARIABLE:}}`` to fill in."""
+    return repr(value).replace('{{', r'{\x7b')

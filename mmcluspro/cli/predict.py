@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.apis.images import list_images
-from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
+from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer, find_device
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
 from mmcluspro.utils.digest import content_digest, file_digest
@@ -54,6 +54,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--batch-size', type=int, default=32)
     parser.add_argument('--workers', type=int, default=2, help='threads that read images')
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
+    parser.add_argument('--background', metavar='COLOUR', help='behind transparent pictures, such '
+                        "as white or '#ffeedd'; none drops transparency (default: as in training, "
+                        'otherwise white)')
     add_model_flags(parser)
     return parser.parse_args(argv)
 
@@ -69,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_suffix(args.out)  # before the model is loaded
     pairs = read_pairs(args.pairs) if args.pairs else None
     names = [item.name for item in list_images(args.images)]
-    inferencer = CZSLInferencer(args.checkpoint, args.device, **model_options(args))
+    find_device(args.device)  # before the model is loaded
+    inferencer = CZSLInferencer(args.checkpoint, args.device, background=args.background,
+                                **model_options(args))
     options = dict(pairs=pairs, top_k=args.top_k, threshold=args.threshold, world=args.world,
                    batch_size=args.batch_size, attributes=args.attributes, objects=args.objects,
                    workers=args.workers, prefer=args.prefer, seen_bias=args.seen_bias)
@@ -79,14 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     chosen = inferencer.calibration(args.world, args.prefer, args.seen_bias)
     facts = dict(weights=_digest(args.checkpoint), world=args.world, top_k=args.top_k,
+                 **({} if args.background is None else dict(background=args.background)),
                  threshold=args.threshold, seen_bias=chosen.seen_bias,
                  pairs=_choice(pairs, args.attributes, args.objects))
     result = ResultFile(args.out, facts, args.top_k)
     try:
         return _write(inferencer, names, options, result)
     except KeyboardInterrupt:
-        print(f'\nInterrupted; {len(result.done)} images are in {result.path}. The same command '
-              'goes on from there.', file=sys.stderr)
+        print(f'\nInterrupted; {len(result.done)} images are in {result.path}. Run the same '
+              'command again to continue.', file=sys.stderr)
         return 130
     finally:
         result.close()

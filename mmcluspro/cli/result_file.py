@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.apis.result import Prediction
+from mmcluspro.apis.result_table import csv_line, table_columns, table_row
 from mmcluspro.utils.atomic import write_bytes, write_text
 from mmcluspro.utils.locks import take_lock
-from mmcluspro.utils.spreadsheet import guard, unguard
+from mmcluspro.utils.spreadsheet import unguard
 
 SUFFIXES = ('.csv', '.json', '.jsonl')
-PAIR_COLUMNS = ('attribute', 'object', 'probability', 'attribute_score', 'object_score', 'seen')
 
 
 class ResultFile:
@@ -79,7 +79,7 @@ class ResultFile:
             self._mend(size)
             raise OSError(
                 error.errno, f'{self.path} cannot be written ({error.strerror}); {len(self.done)} '
-                'images are in it. Make room, and the same command goes on') from error
+                'images are in it. Make room and run the same command again') from error
         self.done |= {prediction.image: dict(error=prediction.error,
                                              abstained=prediction.abstained)
                       for prediction in predictions}
@@ -100,22 +100,16 @@ class ResultFile:
     def _header(self) -> bytes:
         if self.path.suffix == '.json':
             return b'[]\n'
-        return _line(self.columns).encode() if self.path.suffix == '.csv' else b''
+        return csv_line(self.columns).encode() if self.path.suffix == '.csv' else b''
 
     @property
     def columns(self) -> list[str]:
         """Header of the CSV."""
-        return ['image', 'error', 'abstained'] + [
-            f'{name}_{place}' for place in range(1, self.top_k + 1) for name in PAIR_COLUMNS]
+        return table_columns(self.top_k)
 
     def _record(self, prediction: Prediction) -> str:
         if self.path.suffix == '.csv':
-            cells = [cell for pair in prediction.pairs for cell in (
-                guard(pair.attribute), guard(pair.object), f'{pair.probability:.6f}',
-                f'{pair.attribute_score:.6f}', f'{pair.object_score:.6f}', int(pair.seen))]
-            row = [guard(prediction.image), guard(prediction.error or ''),
-                   int(prediction.abstained), *cells]
-            return _line(row + [''] * (len(self.columns) - len(row)))
+            return csv_line(table_row(prediction, self.top_k))
         # A file name that is not UTF-8 has no character to stand for it: then \\udcff and the like.
         ascii_only = not _is_text(prediction.image)
         text = json.dumps(prediction.to_dict(), ensure_ascii=ascii_only, allow_nan=False)
@@ -126,14 +120,14 @@ class ResultFile:
             before = json.loads(self.facts_path.read_text())
         except (OSError, ValueError):
             raise ValueError(
-                f'{self.path} exists, but without a readable {self.facts_path.name}, so that '
+                f'{self.path} exists, but without a readable {self.facts_path.name}, so '
                 'nothing can be added to it. Give another --out, or remove the file.') from None
         other = [f'{key}: {before.get(key)!r}, now {value!r}' for key, value in facts.items()
                  if before.get(key) != value]
         if other:
             raise ValueError(
                 f'{self.path} was made with something else ({"; ".join(other)}). Give another '
-                '--out, or remove the file to begin anew.')
+                '--out, or remove the file to start over.')
 
     def _read(self) -> bytes:
         """Fills ``done``; returns the file without a half-written end."""
@@ -157,7 +151,7 @@ class ResultFile:
         rows = [row for row in rows[1:] if len(row) == len(self.columns)]
         self.done = {unguard(row[0]): dict(error=unguard(row[1]) or None, abstained=row[2] == '1')
                      for row in rows}
-        return ''.join(map(_line, [self.columns, *rows]))
+        return ''.join(map(csv_line, [self.columns, *rows]))
 
     def _read_json(self, text: str) -> str:
         kept = []
@@ -196,8 +190,3 @@ def _write_all(file: io.FileIO, content: bytes) -> None:
     while view:
         view = view[file.write(view):]
 
-
-def _line(cells: Sequence[Any]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator='\n').writerow(cells)
-    return buffer.getvalue()

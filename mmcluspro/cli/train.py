@@ -13,10 +13,10 @@ from mmcluspro.engine.config_check import check_fields, check_precision
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
 from mmcluspro.engine.precision import use_mixed_precision
 from mmcluspro.engine.ranks import is_first_process, lost_rank
-from mmcluspro.engine.signals import STOP, Stopped
+from mmcluspro.engine.signals import STOP, Stopped, leave_code
 from mmcluspro.engine.work_lock import work_lock
 
-from .own_photos import is_photos, own_config
+from .own_photos import is_photos, own_config, store_features
 
 EXAMPLES = """examples:
   mmcluspro train photos/                   # folders attribute_object/, or a CSV file
@@ -37,8 +37,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
                         'pictures: a folder of folders attribute_object/, or a CSV file '
                         'image,attribute,object')
     parser.add_argument('--weights', metavar='FILE', help='with pictures: CLIP weights for both '
-                        'towers, a file or a tag of open_clip; tiny_clip is for drawings (default: '
-                        "OpenAI's)")
+                        'towers, a file or a tag of open_clip; or a file of DINOv2, for a CPU; '
+                        'tiny_clip is for drawings (default: a known file in this folder, weights/ '
+                        "or data/weights/, otherwise OpenAI's CLIP)")
+    parser.add_argument('--words', metavar='FILE', help='with pictures and DINOv2: word vectors, '
+                        'such as glove.6B.300d.txt (default: a known file at hand)')
     parser.add_argument('--arch', help='with pictures: architecture of CLIP (default: ViT-L-14 '
                         'on a large GPU, otherwise ViT-B-32)')
     parser.add_argument(
@@ -49,10 +52,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
                         help='do not evaluate during training')
     parser.add_argument('--no-test', action='store_true',
                         help='do not test the best checkpoint after training')
+    parser.add_argument('--report', action=argparse.BooleanOptionalAction,
+                        default=argv is not None, help='after the test, write report.html and the '
+                        'pictures of prototypes for mmcluspro demo (default: yes for the command '
+                        'mmcluspro, no for tools/train.py)')
     parser.add_argument('--auto-scale-lr', action='store_true',
                         help='scale the learning rate with the batch size')
     parser.add_argument('--no-persistent-workers', action='store_true',
-                        help='start the dataloader workers anew in each epoch')
+                        help='restart the dataloader workers in each epoch')
     add_common_flags(parser)
     parser.set_defaults(log='full' if argv is None else 'short')
     return parser.parse_args(argv)
@@ -64,14 +71,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     # A full disk must not fill the screen with tracebacks of the log.
     logging.raiseExceptions = False
     if is_photos(args.config):
-        path, args.work_dir = own_config(args.config, args.work_dir, args.weights, args.arch)
-        args.config = str(path)
-    elif args.weights or args.arch:
-        raise ValueError('--weights and --arch go with pictures; in a config set '
+        args.config, args.work_dir, stored = own_config(
+            args.config, args.work_dir, args.weights, args.arch, args.words)
+        if stored:
+            store_features(args.config)
+    elif args.weights or args.arch or args.words:
+        raise ValueError('--weights, --arch and --words are for pictures only; in a config, set '
                          'clip=dict(arch=…, pretrained=…).')
     cfg = load_config(args, ('train', 'val', 'test'), not args.no_persistent_workers)
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    if args.report:
+        cfg.setdefault('default_hooks', {}).setdefault(
+            'report', dict(type='mmcluspro.ReportHook'))
     if args.amp:
         use_mixed_precision(cfg.optim_wrapper)
     check_fields(cfg)
@@ -87,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             _train(cfg, args)
     except Stopped as stopped:
         print(f'\n{stopped.reason}', file=sys.stderr)
+        leave_code(stopped.code)
         raise
     except RuntimeError as error:
         lost = lost_rank(error)
@@ -100,7 +113,7 @@ def _train(cfg: Config, args: argparse.Namespace) -> None:
         start = find_resumable(cfg.work_dir) if args.resume == 'auto' else args.resume
         cfg.resume, cfg.load_from = start is not None, str(start) if start else cfg.load_from
         if start is None:
-            print(f'There is no checkpoint in {cfg.work_dir} to go on from: training starts anew.')
+            print(f'There is no checkpoint in {cfg.work_dir} to resume: training starts over.')
     runner = build_runner(cfg)
     runner.train()
     if cfg.get('test_dataloader') is None or args.no_test or not cfg.get('final_test', True):

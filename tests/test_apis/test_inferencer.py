@@ -221,7 +221,7 @@ def test_folders_patterns_and_lists_are_searched(inferencer, pictures, tmp_path)
     ('nowhere.jpg', FileNotFoundError, 'No image nowhere.jpg'),
     ('nothing*.jpg', FileNotFoundError, 'matches no file'),
     ([], ValueError, 'There are no images'),
-    (3, ValueError, '3 is no image'),
+    (3, ValueError, '3 is not an image'),
     ([None], ValueError, 'image 0 is a NoneType'),
     (np.zeros((4, 4, 3)), ValueError, 'array of float64'),
     (np.zeros((4, 4, 2), np.uint8), ValueError, r'shape \(4, 4, 2\)'),

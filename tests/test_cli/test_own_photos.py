@@ -5,7 +5,9 @@ import pytest
 from mmengine.config import Config
 from PIL import Image
 
-from mmcluspro.cli.own_photos import choose_clip, is_photos, own_config
+from mmcluspro.cli.own_photos import is_photos, own_config
+from mmcluspro.cli.own_routes import choose_clip, choose_route
+from mmcluspro.cli.own_words import words_for
 from mmcluspro.engine.data_field import merge_options
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.messages import ConfigError
@@ -24,9 +26,9 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_a_folder_gets_a_split_and_a_config_that_loads(photos, capsys):
-    path, work_dir = own_config('photos', weights='openai', arch='ViT-B-32')
+    path, work_dir, stored = own_config('photos', weights='openai', arch='ViT-B-32')
     said = capsys.readouterr().out
-    assert work_dir == 'work_dirs/photos' and 'CLIP ViT-B-32 (openai)' in said
+    assert work_dir == 'work_dirs/photos' and not stored and 'CLIP ViT-B-32 (openai)' in said
     assert '72 images of 9 pairs' in said
     cfg = read_config(path)
     assert cfg.model.backbone.arch == cfg.model.head.text.arch == 'ViT-B-32'
@@ -43,7 +45,7 @@ def test_a_csv_with_a_split_is_taken_as_it_is(photos):
         'image,attribute,object,split\n' + ''.join(
             f'{attr}_cat/0.png,{attr},cat,{split}\n'
             for attr, split in (('wet', 'train'), ('dry', 'train'), ('old', 'train'))))
-    path, work_dir = own_config(str(photos / 'mine.csv'), weights='tiny_clip')
+    path, work_dir, _ = own_config(str(photos / 'mine.csv'), weights='tiny_clip')
     assert work_dir == 'work_dirs/mine'
     assert read_config(path).model.space.table == str(photos / 'mine.csv')
 
@@ -76,3 +78,68 @@ def test_clip_on_the_command_line_and_where_it_does_not_fit():
                                    head=dict(text=dict(type='mmcluspro.CLIPText')))))
     with pytest.raises(ConfigError, match='model.backbone is mmpretrain.ResNet'):
         merge_options(other, {'clip': 'x'})
+
+
+def write_vectors(path, words):
+    path.write_text('\n'.join(f'{word} 1 0 {place}' for place, word in enumerate(words)))
+
+
+def test_dinov2_at_hand_is_found_with_its_words_and_features_are_stored(photos, capsys):
+    folder = photos.parent / 'weights'
+    folder.mkdir()
+    (folder / 'dinov2_vitb14_reg4_pretrain.pth').touch()
+    write_vectors(folder / 'glove.txt', ['wet', 'dry', 'old', 'cat', 'dog', 'car'])
+    path, work_dir, stored = own_config('photos')
+    said = capsys.readouterr().out
+    assert stored and 'DINOv2-B of weights/dinov2_vitb14_reg4_pretrain.pth, found at hand' in said
+    cfg = read_config(path)
+    inner = cfg.model.backbone.backbone
+    assert cfg.model.backbone.in_channels == 2 * 768 and inner.backbone.num_registers == 4
+    assert inner.features == cfg.train_dataloader.dataset.features == str(
+        photos.parent / work_dir / 'features')
+    assert cfg.model.head.text.path == str(folder / 'glove.txt')
+    assert cfg.model.head.text.readable is None and 'features' not in cfg.model.space
+
+
+def test_words_of_names_are_found_in_other_forms(tmp_path):
+    write_vectors(tmp_path / 'v.txt', ['t-shirts', 'dress', 'navy', 'cherry', 'red'])
+    assert words_for(['Tshirts', 'Dresses', 'Navy_Qqq', 'Cherries', 'Red'], tmp_path / 'v.txt') == {
+        'Tshirts': 't-shirts', 'Dresses': 'dress', 'Navy_Qqq': 'navy', 'Cherries': 'cherry'}
+    with pytest.raises(ValueError, match='no word for 1 names: Qqq'):
+        words_for(['Qqq'], tmp_path / 'v.txt')
+
+
+def test_missing_parts_of_the_dinov2_route_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match='There is no file dinov2_vits14_pretrain.pth'):
+        choose_route('dinov2_vits14_pretrain.pth')
+    (tmp_path / 'dinov2_vits14_pretrain.pth').touch()
+    with pytest.raises(FileNotFoundError, match='Add --words FILE'):
+        choose_route('dinov2_vits14_pretrain.pth')
+    with pytest.raises(ValueError, match='--words is for DINOv2 weights only'):
+        choose_route('openai', words='v.txt')
+
+
+def test_photos_that_cannot_be_read_are_named_and_left_out(photos, capsys):
+    (photos / 'wet_cat' / '0.png').write_bytes(b'\x89PNG\r\n half a picture')
+    (photos / 'wet_cat' / 'notes.txt').touch()
+    path, _, _ = own_config('photos', weights='tiny_clip')
+    said = capsys.readouterr()
+    assert '71 images of 9 pairs' in said.out and 'left out (.txt 1): wet_cat/notes.txt' in said.out
+    assert '1 of 72 images cannot be read and are left out' in said.err
+    assert 'wet_cat/0.png: ' in said.err
+    with open(read_config(path).model.space.table, newline='') as file:
+        assert 'wet_cat/0.png' not in {row['image'] for row in csv.DictReader(file)}
+
+
+def test_the_name_of_a_folder_is_not_filled_in_by_the_config(photos, monkeypatch):
+    """mmengine replaces {{$NAME:default}} by the environment before it reads a config."""
+    monkeypatch.setenv('SECRET', 'of the environment')
+    for name in ('{{$SECRET:x}}', "{{ $SECRET : x }}'+nothing+'", '{{_base_.model}}',
+                 '{{fileDirname}}', 'a\'"\\b'):
+        photos.rename(photos.with_name(name))
+        photos = photos.with_name(name)
+        path, _, _ = own_config(str(photos), weights='tiny_clip')
+        cfg = read_config(path)
+        assert cfg.train_dataloader.dataset.data_root == str(photos)
+        assert 'of the environment' not in cfg.pretty_text

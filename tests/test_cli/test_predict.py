@@ -150,7 +150,7 @@ def test_an_interrupt_keeps_what_is_there(checkpoint, photos, tmp_path, capsys, 
     assert main(['predict', str(checkpoint), str(photos), '--out', str(out), '--batch-size', '2',
                  '--device', 'cpu']) == 130
     assert len(rows_of(out)) == 2
-    assert 'The same command goes on from there' in capsys.readouterr().err
+    assert 'Run the same command again to continue.' in capsys.readouterr().err
 
 
 def test_without_a_file_answers_are_printed(checkpoint, photos, tmp_path, capsys):

@@ -49,19 +49,21 @@ def test_sigterm_saves_and_ends_with_75_and_a_second_run_is_refused(tmp_path):
     command = [sys.executable, '-c', start, 'train', 'config.py', '--no-validate',
                '--log', 'full']
     options = dict(cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                   env={**os.environ, 'OMP_NUM_THREADS': '1'})
+                   env={**os.environ, 'OMP_NUM_THREADS': '1',
+                        'MMCLUSPRO_EXIT_CODE_FILE': str(tmp_path / 'code')})
     first = subprocess.Popen(command, **options)
     for line in first.stdout:
         if 'Epoch(train)' in line:
             break
     second = subprocess.run([*command, '--resume'], check=False, **options)
-    assert second.returncode == 2
+    assert second.returncode == 2 and (tmp_path / 'code').read_text() == '2\n'
     assert f'is in use by process {first.pid} on' in second.stderr
 
     first.send_signal(signal.SIGTERM)
     begin = time.monotonic()
     _, said = first.communicate(timeout=60)
-    assert first.returncode == 75 and time.monotonic() - begin < 20
+    assert (tmp_path / 'code').read_text() == '75\n'  # what tools/dist_train.sh ends with
+    assert first.returncode == 75 and time.monotonic() - begin < 40
     assert 'Stopped by SIGTERM; saved ' in said and 'Traceback' not in said
     (saved, ) = (tmp_path / 'work_dirs' / 'config').glob('iter_*.pth')
     assert saved.name in said

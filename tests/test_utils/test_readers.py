@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,14 @@ from mmcluspro.apis.pair_file import parse_pairs, read_pairs
 from mmcluspro.datasets.table_file import COLUMNS, TableRow, read_table, write_table
 from mmcluspro.errors import FileError
 from mmcluspro.utils.archive import check_archive, check_named_digest
-from mmcluspro.utils.digest import arrays_digest, checksum, content_digest, file_digest, sha256
+from mmcluspro.utils.digest import (
+    arrays_digest,
+    checksum,
+    content_digest,
+    file_digest,
+    fingerprint,
+    sha256,
+)
 from mmcluspro.utils.plain_files import (
     CELL,
     read_json,
@@ -139,6 +147,10 @@ def test_json_of_another_kind_is_refused(tmp_path):
     assert read_text(path, 'Cut it.', limit=5) == '12345'
     with pytest.raises(FileError, match='5 bytes, more than 4. Cut it.'):
         read_text(path, 'Cut it.', limit=4)
+    with path.open('wb') as file:
+        file.truncate((1 << 30) + 1)  # sparse: nothing is on the disk
+    with pytest.raises(FileError, match='1,073,741,825 bytes, more than 1,073,741,824'):
+        read_text(path, 'Cut it.')
 
 
 @settings(max_examples=50, deadline=None)
@@ -169,7 +181,7 @@ def header(shape, kind="'<f4'"):
     ({'a.npy': header('(1,)', "'|O'") + bytes(8)}, 'claims object'),
     ({'a.npy': b'nothing'}, "array 'a'"),
     ({'a.npy': header('(2,)') + bytes(8), 'a': header('(2,)') + bytes(8)}, 'there twice'),
-    ({'a.npy': header('(8388608,)') + bytes(1 << 25)}, 'unpacks to'),
+    ({'a.npy': header('(4194304,)') + bytes(1 << 24)}, 'unpacks to'),
 ])
 def test_headers_that_claim_something_else_are_refused(tmp_path, records, message):
     with zipfile.ZipFile(tmp_path / 'a.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
@@ -194,6 +206,21 @@ def test_digests_are_the_published_functions(tmp_path):
     assert checksum(np.frombuffer(b'123456789', 'u1')) == 'cbf43926'  # the check value of CRC-32
     assert content_digest({'a': 1, 'b': 2}) == content_digest({'b': 2, 'a': 1})
     assert len(content_digest([])) == len(arrays_digest({})) == 16
+    found = [int(fingerprint({name: torch.ones(2)})) for name in 'abcdefgh']
+    assert len(set(found)) == 8 and min(found) < 0 < max(found)  # all of int64 is used
+
+
+@pytest.mark.parametrize('size, refused', [(1 << 26, False), (82 << 20, True)])
+def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path, size, refused):
+    """64 MB, and a few times what is packed, are allowed."""
+    path = tmp_path / 'a.zip'
+    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr('x', bytes(size))
+    if refused:
+        with pytest.raises(FileError, match=f'bytes unpack to {size:,}'):
+            check_archive(path, 'a.zip')
+    else:
+        check_archive(path, 'a.zip')
 
 
 def test_a_damaged_record_and_a_wrong_name_are_found(tmp_path):

@@ -8,14 +8,15 @@ from mmcluspro.cli.result_file import ResultFile
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.utils.spreadsheet import guard, unguard
 
-CELLS = ['=1+1', '+x', '-x', '@SUM(A1)', '\t=1', "'=1", "''-x", 'plain', "'tis", '', '1-2', "'"]
+CELLS = ['=1+1', '+x', '-x', '@SUM(A1)', '\t=1', "'=1", "''-x", '＝1+1', '＠x', 'plain',
+         "'tis", '', '1-2', "'"]
 
 
 @pytest.mark.parametrize('cell', CELLS)
 def test_cells_come_back(cell):
     written = guard(cell)
     assert unguard(written) == cell
-    assert written[:1] not in ('=', '+', '-', '@', '\t', '\r')
+    assert written[:1] not in ('=', '+', '-', '@', '\t', '\r', '＝', '＠')
 
 
 def test_predictions_are_text_and_resumable(tmp_path):

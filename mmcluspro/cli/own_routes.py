@@ -1,0 +1,152 @@
+"""Which model fits photographs, this machine and the weights at hand."""
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .own_words import words_for
+
+SIZES = {'ViT-B-32': '350 MB', 'ViT-B-16': '350 MB', 'ViT-L-14': '900 MB'}  # of the download
+MEMORY_FOR_LARGE = 10e9  # bytes of a GPU
+TINY = 'tiny_clip'
+DINOV2 = re.compile(r'dinov2_vit([sbl])14(_reg4)?_pretrain')
+DINOV2_ARCHS = dict(s=('small', 384), b=('base', 768), l=('large', 1024))
+# Where weights are looked for when the user names none, below the current folder.
+PLACES = ('.', 'weights', 'data/weights')
+WORD_PLACES = ('.', 'weights', 'data/word_vectors')
+WORD_FILES = ('glove*.bin', 'glove*.txt', 'GoogleNews*.bin*', '*.vec')
+STEPS = 120  # of a training on stored features, about
+BATCH = 64
+
+
+class Route(NamedTuple):
+    """How a model of own photographs is made.
+
+    Attributes:
+        base (str): Config of the package.
+        fields (dict): What the written config changes in it.
+        said (str): What was chosen, for the user.
+        stored (bool): Whether features are stored before training. Defaults to False.
+    """
+    base: str
+    fields: dict[str, Any]
+    said: str
+    stored: bool = False
+
+
+def choose_route(weights: str | None = None, arch: str | None = None, words: str | None = None,
+                 train_images: int = 1000, names: Sequence[str] = ()) -> Route:
+    """The model for this machine, and why.
+
+    Args:
+        weights (str, optional): File or tag of CLIP weights, a file of DINOv2, or 'tiny_clip'.
+            Defaults to None: a known file at hand, otherwise OpenAI's CLIP.
+        arch (str, optional): Architecture of CLIP. Defaults to None: by the machine, or by the
+            name of the file.
+        words (str, optional): File of word vectors, for DINOv2. Defaults to None: one at hand.
+        train_images (int): How many images there are to train on.
+        names (Sequence[str]): Attributes and objects, for the word vectors.
+    """
+    found = ''
+    if weights is None and arch is None:
+        weights = weights_at_hand()
+        found = '' if weights is None else ', found at hand'
+    if weights is not None and DINOV2.search(Path(weights).name):
+        return _dinov2(weights, words, train_images, names, found)
+    if words is not None:
+        raise ValueError('--words is for DINOv2 weights only (--weights '
+                         'dinov2_vits14_pretrain.pth); CLIP has a text tower of its own.')
+    clip, said = choose_clip(weights, arch)
+    if clip is None:
+        return Route('cluspro_own_data_tiny.py', _workers(0), said)
+    return Route('cluspro_own_data.py', dict(clip=clip, **_workers(min(8, os.cpu_count() or 1))),
+                 said + found)
+
+
+def weights_at_hand() -> str | None:
+    """A file of CLIP or DINOv2 in the current folder, weights/ or data/weights/."""
+    for folder in map(Path, PLACES):
+        files = sorted(path for path in folder.glob('*.pt*') if path.is_file())
+        for path in files:
+            if path.stem in SIZES or DINOV2.fullmatch(path.stem) and _words_at_hand():
+                return str(path)
+    return None
+
+
+def _words_at_hand() -> str | None:
+    return next((str(path) for folder in map(Path, WORD_PLACES) for pattern in WORD_FILES
+                 for path in sorted(folder.glob(pattern))), None)
+
+
+def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[str],
+            found: str) -> Route:
+    path = Path(weights).expanduser().resolve()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'There is no file {weights}. Fetch it on a machine with a network: '
+            'https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth')
+    words = words or _words_at_hand()
+    if words is None or not Path(words).expanduser().is_file():
+        raise FileNotFoundError(
+            (f'There is no file {words}. ' if words else '') + 'DINOv2 has no text tower: the '
+            'names of attributes and objects need word vectors. Add --words FILE, for example '
+            'glove.6B.300d.txt of https://nlp.stanford.edu/data/glove.6B.zip.')
+    kind = DINOV2.search(path.name)
+    assert kind is not None  # the caller looked
+    arch, width = DINOV2_ARCHS[kind[1]]
+    tower = dict(arch=arch, pretrained=str(path), **(dict(num_registers=4) if kind[2] else {}))
+    text: dict[str, Any] = dict(path=str(Path(words).expanduser().resolve()))
+    other = words_for(names, text['path'])
+    if other:
+        text['readable'] = dict(_delete_=True, **other)
+    fields = dict(
+        model=dict(backbone=dict(in_channels=2 * width, backbone=dict(backbone=tower)),
+                   head=dict(text=text)),
+        train_cfg=dict(max_epochs=min(40, max(20, math.ceil(STEPS * BATCH / train_images)))))
+    return Route('frozen_dinov2_cluspro_own_data.py', fields,
+                 f'DINOv2-{kind[1].upper()} of {weights}{found}, frozen, and the words of {words}'
+                 + ''.join(f'\nword       {name} is read as "{word}"'
+                           for name, word in other.items()), stored=True)
+
+
+def choose_clip(weights: str | None = None, arch: str | None = None
+                ) -> tuple[dict[str, str] | None, str]:
+    """The field ``clip`` for this machine, None for the tiny CLIP, and why.
+
+    Args:
+        weights (str, optional): File or tag of CLIP weights, or 'tiny_clip'. Defaults to None:
+            OpenAI's.
+        arch (str, optional): As in :func:`choose_route`.
+    """
+    if weights == TINY:
+        print('warning: the tiny CLIP of the package knows drawn shapes and nothing else. For '
+              'photographs leave --weights out, or give a file of CLIP: docs/real_photos.md.',
+              file=sys.stderr)
+        return None, 'the tiny CLIP of the package, at 48 pixels'
+    if arch is None and weights is not None:
+        arch = next((known for known in SIZES if known in Path(weights).name), None)
+        if arch is None and Path(weights).expanduser().is_file():
+            raise ValueError(f'--weights {weights} does not name its architecture: add '
+                             '--arch, for example --arch ViT-B-32.')
+    gpu = torch.cuda.is_available()
+    large = gpu and torch.cuda.get_device_properties(0).total_memory > MEMORY_FOR_LARGE
+    why = 'as asked' if arch else f'for {"a large GPU" if large else "a GPU" if gpu else "a CPU"}'
+    arch = arch or ('ViT-L-14' if large else 'ViT-B-32')
+    weights = weights or 'openai'
+    if Path(weights).expanduser().is_file():
+        weights = str(Path(weights).expanduser().resolve())
+        return dict(arch=arch, pretrained=weights), f'CLIP {arch} of {weights}'
+    size = SIZES.get(arch)
+    return dict(arch=arch, pretrained=weights), f'CLIP {arch} ({weights}) {why}' + (
+        f', downloaded once ({size})' if size else '')
+
+
+def _workers(number: int) -> dict[str, Any]:
+    return {f'{phase}_dataloader': dict(num_workers=number) for phase in ('train', 'val', 'test')}

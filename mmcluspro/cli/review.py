@@ -1,0 +1,217 @@
+"""Predictions out, corrections in: ``mmcluspro review``."""
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mmcluspro.datasets.table_file import TableRow, read_table, write_table
+from mmcluspro.errors import FileError, reason_of, shown
+from mmcluspro.utils.atomic import write_json, write_text
+from mmcluspro.utils.inside import inside, leaves, within
+from mmcluspro.utils.plain_files import read_json, read_text
+from mmcluspro.utils.spreadsheet import guard, unguard
+
+COLUMNS = ('image', 'attribute', 'object', 'probability', 'check')
+FROM_PREDICT = 'Give the CSV file that mmcluspro predict --out wrote.'
+FROM_REVIEW = 'Give the file that mmcluspro review out wrote, or an export of Label Studio (JSON).'
+EXAMPLES = """examples:
+  mmcluspro predict best.pth new_photos/ --out result.csv
+  mmcluspro review out result.csv --root new_photos --out review.csv
+      … correct the columns attribute and object; empty both to leave an image out
+  mmcluspro review in review.csv --root new_photos --table work_dirs/photos/table.csv \\
+      --table-root photos --out more.csv
+  mmcluspro train more.csv
+Label Studio: write review.json instead of review.csv, import it there, and give its JSON export
+back."""
+
+
+class Reviewed(NamedTuple):
+    """An image and its labels; both are empty where it shall be left out."""
+    image: str
+    attribute: str
+    object: str
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
+    parser = argparse.ArgumentParser(
+        prog='mmcluspro review', description='Write predictions for people to correct, and read '
+        'the corrections as data to train with.', epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('direction', choices=('out', 'in'))
+    parser.add_argument('file', help='out: CSV of mmcluspro predict; in: the corrected file')
+    parser.add_argument('--root', required=True, help='folder of the images that were predicted')
+    parser.add_argument('--out', required=True, help='out: .csv for a spreadsheet, .json for Label '
+                        'Studio; in: .csv to train with')
+    parser.add_argument('--table', help='in: table of the earlier training, whose rows stay')
+    parser.add_argument('--table-root', help='in: folder of the earlier images (default: that of '
+                        '--table)')
+    parser.add_argument('--prefix', default='/data/local-files/?d=', help='out, for Label Studio: '
+                        'what stands before the names of images (default: its local files)')
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Writes the file."""
+    args = parse_args(argv)
+    if not Path(args.root).is_dir():
+        raise FileNotFoundError(f'--root {args.root} is not a folder.')
+    if args.direction == 'out':
+        rows = least_sure_first(read_predictions(args.file, args.root))
+        if args.out.endswith('.json'):
+            write_json(args.out, [task(row, args.prefix) for row in rows])
+        else:
+            write_text(args.out, review_csv(rows))
+        print(f'{len(rows)} images in {args.out}, least confident first.')
+        return 0
+    if not args.table:
+        raise ValueError('review in needs --table, the table of the earlier training, for its '
+                         'split into train, val and test.')
+    reviewed = read_reviewed(args.file)
+    kept = [row for row in reviewed if row.attribute]
+    earlier = read_table(args.table)
+    seen = {(row.attribute, row.object) for row in earlier if row.split == 'train'}
+    new = {(row.attribute, row.object) for row in kept} - seen
+    write_table(args.out, merged(earlier, kept, args.table_root or Path(args.table).parent,
+                                 args.root, args.out))
+    print(f'{len(kept)} reviewed images and the {len(earlier)} earlier ones in {args.out}; '
+          f'{len(reviewed) - len(kept)} left out. Pairs that training sees for the first time: '
+          f'{len(new)}. Next: mmcluspro train {args.out}')
+    return 0
+
+
+def read_predictions(path: str, root: str) -> list[dict[str, str]]:
+    """Rows of :data:`COLUMNS` from a result of ``mmcluspro predict``; unreadable images are left
+    out."""
+    found = []
+    needed = ('image', 'attribute_1', 'object_1', 'probability_1')
+    for line, row in _rows(path, needed, FROM_PREDICT):
+        if row['attribute_1']:
+            image, attribute, obj = (unguard(row[column]) for column in needed[:3])
+            name = os.path.relpath(image, root).replace(os.sep, '/')
+            if leaves(name) or not within(root, image):
+                raise ValueError(f'{image} in {path} is not below --root {root}.')
+            if not _is_share(row['probability_1']):
+                raise FileError(path, f'the probability is {shown(row["probability_1"])}',
+                                FROM_PREDICT, f'line {line}')
+            found.append(dict(image=name, attribute=attribute, object=obj,
+                              probability=row['probability_1']))
+    return found
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
+
+
+def _rows(path: str, needed: Sequence[str], remedy: str) -> list[tuple[int, dict[str, str]]]:
+    """Line numbers and rows of a CSV file that has these columns."""
+    reader = csv.DictReader(io.StringIO(read_text(path, remedy), newline=''), strict=True)
+    try:
+        if not set(needed) <= set(reader.fieldnames or ()):
+            raise FileError(path, f'its header lacks {", ".join(needed)}', remedy)
+        return [(reader.line_num, {name: row[name] or '' for name in needed})
+                for row in reader]
+    except csv.Error as error:
+        raise FileError(path, f'it is no CSV file, or damaged ({reason_of(error)})', remedy,
+                        f'after line {reader.line_num}') from None
+
+
+def least_sure_first(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """What a person should look at first."""
+    return sorted(rows, key=lambda row: float(row['probability']))
+
+
+def review_csv(rows: Sequence[dict[str, str]]) -> str:
+    """A table for a spreadsheet, with an empty column to tick."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator='\n')
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow([*(guard(row[name]) for name in COLUMNS[:4]), ''])
+    return text.getvalue()
+
+
+def task(row: dict[str, str], prefix: str) -> dict[str, Any]:
+    """A task of Label Studio with a prediction, for two choices named attribute and object."""
+    result = [{'from_name': name, 'to_name': 'image', 'type': 'choices',
+               'value': {'choices': [row[name]]}} for name in ('attribute', 'object')]
+    return {'data': {'image': prefix + row['image'], 'name': row['image']},
+            'predictions': [{'model_version': 'mmcluspro', 'score': float(row['probability']),
+                             'result': result}]}
+
+
+def read_reviewed(path: str) -> list[Reviewed]:
+    """Labels from a corrected CSV file, or from a JSON export of Label Studio.
+
+    A task that nobody annotated, or that was skipped, is left out.
+    """
+    if path.endswith('.json'):
+        try:
+            return [_exported(item) for item in read_json(path, list, FROM_REVIEW)]
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+            if isinstance(error, FileError):
+                raise
+            raise FileError(path, f'it is not an export of Label Studio ({reason_of(error)})',
+                            FROM_REVIEW) from None
+    found = []
+    for line, row in _rows(path, COLUMNS[:3], FROM_REVIEW):
+        item = Reviewed(*(unguard(cell.strip()) for cell in row.values()))
+        if bool(item.attribute) != bool(item.object):
+            raise FileError(f'{path}:{line}', 'only one of attribute and object is empty',
+                            'Fill both, or empty both to leave the image out.')
+        found.append(item)
+    return found
+
+
+def _exported(item: dict[str, Any]) -> Reviewed:
+    name = _text(item['data']['name'])
+    for annotation in reversed(item.get('annotations') or []):  # the newest
+        if not annotation.get('was_cancelled'):
+            said = {part['from_name']: _text(part['value']['choices'][0])
+                    for part in annotation['result'] if part.get('type') == 'choices'}
+            if {'attribute', 'object'} <= set(said):
+                return Reviewed(name, said['attribute'], said['object'])
+    return Reviewed(name, '', '')
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError(f'{shown(value)} is not a name')
+    return value.strip()
+
+
+def merged(earlier: Sequence[TableRow], kept: Sequence[Reviewed], earlier_root: str | Path,
+           root: str | Path, out: str | Path) -> list[TableRow]:
+    """Rows to train with: the earlier ones, and the corrected images for training.
+
+    Args:
+        earlier (Sequence[TableRow]): Of the earlier training; a corrected image takes the place
+            of an earlier row.
+        kept (Sequence[Reviewed]): With both labels.
+        earlier_root (str | Path): Folder of the earlier images.
+        root (str | Path): Folder of the corrected images.
+        out (str | Path): The new table; names are relative to its folder.
+    """
+    base = Path(out).resolve().parent
+
+    def name(folder: str | Path, image: str) -> str:
+        found = os.path.relpath(inside(Path(folder).resolve(), image), base).replace(os.sep, '/')
+        if leaves(found):
+            raise ValueError(f'{Path(folder) / image} is not below {base}, the folder of '
+                             '--out: put --out into a folder above all images.')
+        return found
+
+    rows = {name(earlier_root, row.image): row for row in earlier}
+    for item in kept:
+        image = name(root, item.image)
+        split = rows[image].split if image in rows else 'train'
+        rows[image] = TableRow(image, item.attribute, item.object, split)
+    return [row._replace(image=image) for image, row in rows.items()]
