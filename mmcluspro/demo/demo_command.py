@@ -6,6 +6,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from mmcluspro.utils.model_flags import add_model_flags, model_options
@@ -35,6 +36,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--port', type=int, help='default: the first free one from 7860 on')
     parser.add_argument('--share', action='store_true', help='also a public link, through a '
                         "server of Gradio's makers (default: off)")
+    parser.add_argument('--images', metavar='FILE', help='pictures of prototypes and examples: '
+                        'prototype_images.json that mmcluspro train and mmcluspro report write '
+                        '(default: the one beside the checkpoint); none shows none')
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
     add_model_flags(parser)
     return parser.parse_args(argv)
@@ -77,12 +81,13 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     os.environ.setdefault('MMCLUSPRO_MAX_PIXELS', str(MAX_PIXELS))
     try:
         from .app import build_app
+        from .endpoint import Endpoint
     except ModuleNotFoundError as error:
         raise ImportError(f'mmcluspro demo needs {error.name!r}, which is not installed: pip '
                           "install 'mmcluspro[demo]'") from None
     from mmcluspro.apis import CZSLInferencer
 
-    from .examples import draw_examples
+    from .examples import find_examples
     from .logic import Classifier
     from .zero_shot import zero_shot_inferencer
     if args.checkpoint:
@@ -90,10 +95,41 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
         title = f'Model: `{os.path.basename(args.checkpoint)}`'
     else:
         inferencer, title = zero_shot_inferencer(args.device), NO_FILE
-    examples = os.path.join(folder, PICTURES)
-    os.makedirs(examples, exist_ok=True)
-    return build_app(Classifier(inferencer), draw_examples(inferencer.space, examples), title,
-                     NO_PROTOTYPES)
+    images = find_images(args, inferencer.model.head.prototypes)
+    classifier = Classifier(inferencer, images)
+    pictures = os.path.join(folder, PICTURES)
+    os.makedirs(pictures, exist_ok=True)
+
+    def best(path: str) -> tuple[str, str]:
+        pair = classifier.ranking(classifier.answer(path, classifier.known_pairs()),
+                                  classifier.calibration.seen_bias).pairs[0]
+        return pair.attribute, pair.object
+
+    examples = find_examples(inferencer.space, images, pictures, best)
+    app = build_app(classifier, examples, title, NO_PROTOTYPES)
+    app.endpoint = Endpoint(classifier, os.path.join(folder, UPLOADS))
+    return app
+
+
+def find_images(args: argparse.Namespace, banks: Any) -> Any:
+    """The pictures of prototypes and examples beside the checkpoint, None without any."""
+    from mmcluspro.apis.prototype_images import NAME, read_prototype_images
+    if args.images is None:
+        path = Path(args.checkpoint).expanduser().parent / NAME if args.checkpoint else None
+        if path is None or not path.is_file():
+            return None
+    elif args.images == 'none':
+        return None
+    else:
+        path = Path(args.images).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f'--images {path} does not exist. mmcluspro report CHECKPOINT '
+                                    f'writes {NAME} beside the checkpoint.')
+    found = read_prototype_images(path)
+    if banks and not found.fits(banks):
+        print(f'{path} belongs to another checkpoint: prototypes are shown without pictures. '
+              f'Make it again with mmcluspro report {args.checkpoint}.', flush=True)
+    return found
 
 
 def serve(app: Any, folder: str, host: str, port: int | None, share: bool = False) -> str:
@@ -104,7 +140,7 @@ def serve(app: Any, folder: str, host: str, port: int | None, share: bool = Fals
     """
     from .app import STYLE, theme
     try:
-        _, address, public = app.launch(
+        server, address, public = app.launch(
             server_name=host, server_port=port, share=share, quiet=True,
             prevent_thread_lock=True, show_error=False, max_file_size='20mb', footer_links=[],
             allowed_paths=[os.path.join(folder, PICTURES)], state_session_capacity=200,
@@ -112,4 +148,7 @@ def serve(app: Any, folder: str, host: str, port: int | None, share: bool = Fals
     except OSError as error:
         raise ValueError(f'The page cannot listen at {host}, port {port or "7860 … 7959"}: '
                          f'{error} Choose another with --port.') from error
+    if hasattr(app, 'endpoint'):
+        from .endpoint import PATH
+        server.add_route(PATH, app.endpoint.answer, methods=['POST'])
     return public or address

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from threading import Lock
 
-from mmcluspro.apis import CZSLInferencer, NameScore, PairScore
+from mmcluspro.apis import CZSLInferencer, NameScore, PairScore, Prediction
 from mmcluspro.apis.images import Item
+from mmcluspro.apis.prototype_images import PrototypeImages
 from mmcluspro.apis.ranking import rank
 from mmcluspro.evaluation import Calibration, chosen_for
 from mmcluspro.models import Candidates, Scores
 from mmcluspro.models.candidates import Pair
 
+from .drawn import NOT_DRAWN, knows_drawings_only, looks_drawn
 from .nearest import NearPrototype, prototypes_of
 
 TOP_PAIRS, TOP_NAMES, TOP_PROTOTYPES = 8, 5, 5
@@ -48,10 +50,15 @@ class Classifier:
 
     Args:
         inferencer (CZSLInferencer): The model.
+        images (PrototypeImages, optional): Training images nearest to the prototypes; those of
+            another model are not shown. Defaults to None.
     """
 
-    def __init__(self, inferencer: CZSLInferencer) -> None:
+    def __init__(self, inferencer: CZSLInferencer, images: PrototypeImages | None = None) -> None:
         self.inferencer = inferencer
+        banks = inferencer.model.head.prototypes
+        self.images = images if images is not None and images.fits(banks) else None
+        self.drawings_only = knows_drawings_only(inferencer.model.description)
         found = chosen_for(inferencer.model.meta, 'closed').calibration
         self.calibrated = found is not None
         self.calibration = found or Calibration()
@@ -84,8 +91,33 @@ class Classifier:
             feats = self.inferencer.features([image])
             scores = self.inferencer.score(feats, candidates)
         head = self.inferencer.model.head
+        notes = [NOT_DRAWN] if self.drawings_only and not looks_drawn(image) else []
         return Answer(candidates, scores, prototypes_of(head, feats, TOP_PROTOTYPES),
-                      self._new_names(candidates))
+                      [*notes, *self._new_names(candidates)])
+
+    def predictions(self, files: Sequence[Item], pairs: Sequence[Pair] | None = None,
+                    seen_bias: float | None = None, top_k: int = 3) -> list[Prediction]:
+        """Answers for several files, as ``mmcluspro predict`` gives them.
+
+        Args:
+            files (Sequence[Item]): Names to show, and paths.
+            pairs (Sequence, optional): Names to choose from. Defaults to None: the known ones.
+            seen_bias (float, optional): Defaults to None: what validation chose.
+            top_k (int): Pairs of each. Defaults to 3.
+        """
+        calibration = self.calibration if seen_bias is None else self.calibration._replace(
+            seen_bias=float(seen_bias))
+        found = []
+        for item in files:
+            image, error = self.inferencer.preprocess(item)
+            if error is not None:
+                found.append(Prediction(item.name, error=error))
+                continue
+            with self._lock:
+                candidates = self._candidates(self.known_pairs() if pairs is None else pairs)
+                row = next(iter(self.inferencer.rank([image], candidates, calibration, top_k)))
+            found.append(Prediction.of(item.name, row))
+        return found
 
     def ranking(self, answer: Answer, seen_bias: float) -> Ranking:
         """The best of an answer.

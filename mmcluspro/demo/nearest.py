@@ -11,11 +11,12 @@ from mmcluspro.models import Features
 
 
 class NearPrototype(NamedTuple):
-    """A prototype of a primitive, number ``place`` (from 1) of its ``size``."""
+    """Number ``place`` (from 1) of the ``size`` prototypes of a primitive, ``row`` of the bank."""
     name: str
     place: int
     size: int
     cosine: float
+    row: int = 0
 
 
 def nearest_prototypes(feature: Tensor, prototypes: Tensor, offsets: Tensor,
@@ -34,7 +35,7 @@ def nearest_prototypes(feature: Tensor, prototypes: Tensor, offsets: Tensor,
     best = cosine.topk(min(count, len(cosine)))
     owners = (offsets[1:, None] <= best.indices).sum(dim=0).tolist()
     starts, sizes = offsets.tolist(), offsets.diff().tolist()
-    return [NearPrototype(names[owner], row - starts[owner] + 1, sizes[owner], value)
+    return [NearPrototype(names[owner], row - starts[owner] + 1, sizes[owner], value, row)
             for owner, row, value in zip(owners, best.indices.tolist(), best.values.tolist())]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mmcluspro.apis import NameScore
+from mmcluspro.apis import NameScore, Prediction
+from mmcluspro.apis.prototype_images import PrototypeImages
 
 from .logic import Answer, Ranking
 from .nearest import NearPrototype
@@ -32,18 +33,22 @@ def pairs_html(answer: Answer, ranking: Ranking) -> str:
     return _block(head, *notes, _list('Pairs', pairs))
 
 
-def details_html(answer: Answer, ranking: Ranking, no_prototypes: str) -> str:
+def details_html(answer: Answer, ranking: Ranking, no_prototypes: str,
+                 images: PrototypeImages | None = None) -> str:
     """Attributes and objects apart, and the prototypes that are nearest to the image.
 
     Args:
         answer (Answer): For the prototypes.
         ranking (Ranking): For the attributes and objects.
         no_prototypes (str): What to say where the model has none.
+        images (PrototypeImages, optional): Training images to show with the prototypes. Defaults
+            to None: none.
     """
     names = [('Attributes', _names(ranking.attributes)), ('Objects', _names(ranking.objects))]
-    near = [(TITLES[branch], [_prototype(item) for item in found])
+    near = [(TITLES[branch], [_prototype(item, _pictures(images, branch, item)) for item in found])
             for branch, found in answer.prototypes.items()]
-    below = f'<p>{COSINE}</p>' + _columns(near) if near else message(no_prototypes, 'note')
+    words = COSINE if images is None else f'{COSINE[:-1]}. Pictures are their training images:'
+    below = f'<p>{words}</p>' + _columns(near) if near else message(no_prototypes, 'note')
     return _block(_columns(names), below)
 
 
@@ -55,16 +60,27 @@ def _names(scores: Sequence[NameScore]) -> list[str]:
     return [_bar(item.name, item.score, _percent(item.score)) for item in scores]
 
 
-def _prototype(near: NearPrototype) -> str:
+def _prototype(near: NearPrototype, pictures: str) -> str:
     return _bar(f'{near.name}, {near.place} of {near.size}', max(0.0, near.cosine),
-                f'{near.cosine:.2f}')
+                f'{near.cosine:.2f}', below=pictures)
 
 
-def _bar(name: str, share: float, value: str, tag: str = '') -> str:
+def _pictures(images: PrototypeImages | None, branch: str, near: NearPrototype) -> str:
+    """Small pictures; their bytes were checked when the file was read."""
+    shown = None if images is None else images.prototypes.get(branch, {}).get(near.row)
+    if images is None or shown is None or not shown.pictures:
+        return ''
+    alt = escape(f'Training image near prototype {near.place} of {near.name}', quote=True)
+    return '<span class="mm-pictures">' + ''.join(
+        f'<img src="{images.address(number)}" alt="{alt}">' for number in shown.pictures
+    ) + '</span>'
+
+
+def _bar(name: str, share: float, value: str, tag: str = '', below: str = '') -> str:
     chip = f'<span class="mm-tag mm-{tag}">{tag}</span>' if tag else ''
     return (f'<li><span class="mm-name">{escape(name)}</span>{chip}'
             f'<span class="mm-value">{value}</span><span class="mm-track" aria-hidden="true">'
-            f'<span style="width:{100 * min(share, 1.0):.1f}%"></span></span></li>')
+            f'<span style="width:{100 * min(share, 1.0):.1f}%"></span></span>{below}</li>')
 
 
 def _list(title: str, items: Iterable[str]) -> str:
@@ -77,3 +93,19 @@ def _columns(lists: Iterable[tuple[str, list[str]]]) -> str:
 
 def _percent(share: float) -> str:
     return f'{100 * share:.1f} %'
+
+
+def table_html(predictions: Sequence[Prediction]) -> str:
+    """Answers for several files: name, best pair, probability."""
+    rows = []
+    for item in predictions:
+        best = item.best
+        cells = (f'<td colspan="3">{escape(item.error or "no answer")}</td>' if best is None else
+                 f'<td>{escape(best.attribute)} {escape(best.object)}</td>'
+                 f'<td class="mm-value">{_percent(best.probability)}</td>'
+                 f'<td>{"seen" if best.seen else "unseen"}</td>')
+        rows.append(f'<tr><th scope="row">{escape(item.image)}</th>{cells}</tr>')
+    head = ''.join(f'<th scope="col">{name}</th>'
+                   for name in ('File', 'Answer', 'Probability', 'Pair'))
+    return _block(f'<div class="mm-scroll"><table><thead><tr>{head}</tr></thead><tbody>'
+                  f'{"".join(rows)}</tbody></table></div>')

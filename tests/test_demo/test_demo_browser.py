@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mmcluspro.demo.demo_command import NO_PROTOTYPES, parse_args, prepare, serve
 
@@ -83,7 +84,7 @@ def test_an_example_is_classified_and_a_changed_list_changes_the_answer(page):
     assert 'New to the model' in page.inner_text('#answer')
     page.fill('#pairs textarea', 'purple')
     page.click('#classify')
-    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text('Line 1 of the pairs')
+    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text('line 1')
 
 
 def test_attributes_and_objects_can_be_crossed(page):
@@ -154,3 +155,30 @@ def test_the_main_flow_works_by_keyboard(page):
     page.keyboard.press('Enter')
     wait_for_best(page, '^dotted tree$')
     tab_to('#bias input[type=range]')
+
+
+def test_what_stands_side_by_side_is_aligned(page):
+    def edges(selector):
+        box = page.locator(selector).first.bounding_box()
+        return box['x'], box['x'] + box['width'], box['y']
+
+    answer, details, slider = map(edges, ('#answer .mm-answer', '#details .mm-answer', '#bias'))
+    for part in (answer, details):
+        assert part[:2] == pytest.approx(slider[:2], abs=1.5)
+    assert answer[2] == pytest.approx(edges('#picture')[2], abs=1.5)
+
+
+def test_many_files_give_a_table_and_a_file(page, tmp_path):
+    for name in ('a.png', 'b.png'):
+        Image.new('RGB', (60, 60), 'red').save(tmp_path / name)
+    page.get_by_role('tab', name='Many files').click()
+    page.set_input_files('#files input[type=file]', [tmp_path / 'a.png', tmp_path / 'b.png'])
+    playwright.expect(page.locator('#files')).to_contain_text(re.compile(r'b\s*\.png'))
+    page.click('#classify-many')
+    playwright.expect(page.locator('#many tbody tr')).to_have_count(2)
+    with page.expect_download() as download:
+        page.click('#csv')
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert [line.split(',')[0] for line in lines] == ['image', 'a.png', 'b.png']
+    page.set_viewport_size(dict(width=390, height=844))
+    assert overflow(page) <= 0

@@ -1,13 +1,23 @@
 """Answers of the page against the inferencer's, and against hand-made numbers."""
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from mmcluspro.apis import inferencer as inferencer_module
+from mmcluspro.apis.prototype_images import (
+    PrototypeImages,
+    ShownExample,
+    ShownPrototype,
+    as_jpeg,
+    bank_digest,
+)
+from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.demo import logic
-from mmcluspro.demo.examples import choose_pairs, draw_examples
+from mmcluspro.demo.drawn import NOT_DRAWN, knows_drawings_only, looks_drawn
+from mmcluspro.demo.examples import choose_pairs, draw_examples, find_examples
 from mmcluspro.demo.nearest import nearest_prototypes
-from mmcluspro.demo.render import details_html, message, pairs_html
+from mmcluspro.demo.render import details_html, message, pairs_html, table_html
 
 PAIRS = [('red', 'star'), ('blue', 'star'), ('red', 'moon'), ('dotted', 'tree')]
 
@@ -169,3 +179,88 @@ def test_the_page_says_which_prototype_or_that_there_are_none(zero_shot, cluspro
     assert 'none here' not in page
     other = zero_shot.answer(examples[0].path, PAIRS)
     assert 'none here' in details_html(other, zero_shot.ranking(other, 0.0), 'none here')
+
+
+def test_the_page_opens_with_an_example_that_is_right(zero_shot, tmp_path):
+    space = zero_shot.inferencer.space
+    drawn = draw_examples(space, tmp_path)
+    third = (drawn[2].attribute, drawn[2].object)
+    found = find_examples(space, None, tmp_path, lambda path: third)
+    assert (found[0].attribute, found[0].object) == third
+    assert sorted(found) == sorted(drawn)
+    # None of the first drawings is right: another drawing of a pair takes its place.
+    later = find_examples(space, None, tmp_path,
+                          lambda path: third if '_2.png' in path else ('', ''))
+    assert later[0].path.endswith('_2.png') and len(later) == len(drawn)
+    assert find_examples(space, None, tmp_path, lambda path: ('', '')) == drawn
+
+
+def test_stored_examples_stand_in_where_nothing_can_be_drawn(zero_shot, tmp_path):
+    space = zero_shot.inferencer.space
+    other = type(space)(['ripe'], ['pear'], [(0, 0)], [True])
+    images = PrototypeImages(pictures=[as_jpeg(Image.new('RGB', (90, 60)), 64, square=False)],
+                             examples=[ShownExample(0, 'ripe', 'pear', True)])
+    found = find_examples(other, images, tmp_path, lambda path: ('', ''))
+    assert [item[1:] for item in found] == [('ripe', 'pear', True)]
+    with Image.open(found[0].path) as image:
+        assert image.size == (64, 43)
+    assert find_examples(other, None, tmp_path, lambda path: ('', '')) == []
+
+
+def test_pictures_of_prototypes_are_shown_for_their_own_model_only(cluspro, examples):
+    banks = cluspro.inferencer.model.head.prototypes
+    answer = cluspro.answer(examples[0].path, PAIRS)
+    near = answer.prototypes['attr'][0]
+    images = PrototypeImages({name: bank_digest(bank) for name, bank in banks.items()},
+                             dict(attr={near.row: ShownPrototype(0.5, False, [0])}),
+                             [as_jpeg(Image.new('RGB', (9, 9), 'red'), 9)])
+    ranking = cluspro.ranking(answer, 0.0)
+    page = details_html(answer, ranking, '', logic.Classifier(cluspro.inferencer, images).images)
+    assert page.count('<img') == 1 and images.address(0) in page
+    assert near.name in page.split('<img')[0]
+    images.digests['attr'] = 'another'
+    assert logic.Classifier(cluspro.inferencer, images).images is None
+
+
+def test_many_files_are_answered_as_the_inferencer_does(cluspro, examples, tmp_path):
+    bad = tmp_path / 'bad.png'
+    bad.write_text('words')
+    items = [logic.Item('first', examples[0].path), logic.Item('second', str(bad))]
+    first, second = cluspro.predictions(items, PAIRS, top_k=2)
+    expected, = cluspro.inferencer(examples[0].path, pairs=PAIRS, top_k=2)
+    assert first.image == 'first' and [p.object for p in first.pairs] == [
+        p.object for p in expected.pairs]
+    assert first.best.probability == pytest.approx(expected.best.probability, rel=1e-5)
+    assert second.error and '&lt;' in table_html([type(second)('<b>', error='no')])
+
+
+def drawn_pictures(count):
+    for number in range(count):
+        names = list(ATTRIBUTES)[number % len(ATTRIBUTES)], list(OBJECTS)[number % len(OBJECTS)]
+        yield torch.from_numpy(draw_image(*names, ('drawn?', number), Look())[0]).permute(2, 0, 1)
+
+
+def test_drawings_are_told_from_photographs():
+    sample = pytest.importorskip('sklearn.datasets').load_sample_images()
+    generator = torch.Generator().manual_seed(0)
+    photos = []
+    for image in sample.images:
+        image = Image.fromarray(image)
+        for _ in range(30):
+            x, y, side = (int(torch.randint(0, most, (), generator=generator))
+                          for most in (300, 150, 250))
+            part = image.crop((x, y, x + 50 + side, y + 50 + side)).resize((48, 48))
+            photos.append(torch.from_numpy(np.array(part)).permute(2, 0, 1))
+    assert sum(map(looks_drawn, drawn_pictures(100))) >= 92
+    assert sum(map(looks_drawn, photos)) <= 4
+    assert not looks_drawn(torch.full((3, 224, 224), 255, dtype=torch.uint8))  # a product shot
+
+
+def test_a_photograph_gets_a_note_from_the_model_of_drawings_only(zero_shot, examples, tmp_path):
+    white = tmp_path / 'white.png'
+    Image.new('RGB', (60, 80), 'white').save(white)
+    assert zero_shot.drawings_only
+    assert NOT_DRAWN in zero_shot.answer(str(white), PAIRS).notes
+    assert all(NOT_DRAWN not in zero_shot.answer(item.path, PAIRS).notes for item in examples)
+    assert not knows_drawings_only(dict(model=dict(backbone=dict(pretrained='openai'))))
+    assert not knows_drawings_only({})

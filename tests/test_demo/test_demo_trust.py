@@ -1,14 +1,24 @@
 """The page under attack, through its HTTP interface: no file of the server, no HTML of a guest."""
+import csv
 import json
+import shlex
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mmcluspro.demo.demo_command import parse_args, prepare, serve
+from mmcluspro.demo.zero_shot import zero_shot_inferencer
 
 pytest.importorskip('gradio')
+ROOT = Path(__file__).resolve().parents[2]
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -26,13 +36,12 @@ def request(address, data=None, kind='application/json'):
     return OPEN.open(sent, timeout=60)
 
 
-def ask(page, payload, pairs='red star\nblue key', bias=0.0, session='test'):
+def ask(page, payload, pairs='red star\nblue key', bias=0.0, session='test', name='classify'):
     """The answer's HTML for a picture given as ``payload``."""
     app, address, _ = page
-    index = next(i for i, fn in app.fns.items() if fn.name == 'classify')
-    body = json.dumps(dict(
-        data=[payload, 'These pairs', 'red', 'star', pairs, bias], fn_index=index,
-        session_hash=session)).encode()
+    index = next(i for i, fn in app.fns.items() if fn.name == name)
+    data = [payload, 'These pairs', 'red', 'star', pairs, *([bias] if name == 'classify' else [])]
+    body = json.dumps(dict(data=data, fn_index=index, session_hash=session)).encode()
     with request(f'{address}/gradio_api/queue/join?', body):
         pass
     with request(f'{address}/gradio_api/queue/data?session_hash={session}') as stream:
@@ -79,6 +88,29 @@ def test_no_other_path_is_read(path, page):
     assert 'Upload a picture' in str(answer) or 'error' in str(answer)
 
 
+@pytest.mark.parametrize('name', ['classify', 'classify_many'])
+def test_no_address_is_fetched(name, page, monkeypatch):
+    """Gradio downloads the address of a request: from anywhere, and of any size."""
+    fetched = []
+
+    async def download(url, *_, **__):
+        fetched.append(url)
+        raise OSError('no network')
+
+    monkeypatch.setattr('gradio.processing_utils.async_ssrf_protected_download', download)
+    item = dict(path='http://example.org/x.png', url='http://example.org/x.png',
+                meta={'_type': 'gradio.FileData'})
+    answer = ask(page, item if name == 'classify' else [item], name=name)
+    assert not fetched and 'Addresses are not followed' in str(answer)
+
+
+@pytest.mark.parametrize('name', ['x.svg', 'x.xml', 'x.xhtml', 'x.htm', 'x.js', 'x.pdf'])
+def test_active_uploads_are_downloads(name, page):
+    path = upload(page, name, b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>')
+    with request(f'{page[1]}/gradio_api/file={path}') as answer:
+        assert answer.headers['Content-Disposition'].startswith('attachment')
+
+
 def test_an_uploaded_page_is_never_served_inline(page):
     _, address, folder = page
     path = upload(page, 'x.html', b'<script>alert(1)</script>')
@@ -119,6 +151,15 @@ def test_a_bias_out_of_range_gives_numbers(bias, page, mine):
     assert 'nan' not in str(answer) or 'error' in str(answer)
 
 
+@pytest.mark.parametrize('many', [False, True])
+def test_a_word_without_end_is_refused(many, page, mine):
+    """The time of CLIP's tokenizer grows with the square of a word: 19 s for 60,000 letters."""
+    answer = str(ask(page, [mine] if many else mine, f'{"ab" * 200_000} star\nred key',
+                     name='classify_many' if many else 'classify'))
+    assert 'must have at most 1,000 characters' in answer and '400,000' in answer
+    assert len(answer) < 5000
+
+
 def test_a_bomb_is_refused(page, png_bomb):
     path = upload(page, 'bomb.png', png_bomb(10_000, 9_000).read_bytes())
     answer = ask(page, dict(path=path, meta={'_type': 'gradio.FileData'}))
@@ -129,3 +170,99 @@ def test_a_large_upload_and_a_long_queue_are_refused(page):
     app, _, _ = page
     assert app.max_file_size == 20 * 1024**2
     assert app._queue.max_size == 100
+
+
+def file_data(path, name):
+    return dict(path=str(path), orig_name=name, meta={'_type': 'gradio.FileData'})
+
+
+def test_many_files_are_answered_with_a_table_and_a_csv(page, picture):
+    path = upload(page, 'mine.png', picture.read_bytes())
+    note = upload(page, 'note.png', b'no picture')
+    evil = '=cmd<img onerror=x>.png'
+    html, link = ask(page, [file_data(path, evil), file_data(note, 'note.png')],
+                     name='classify_many')['data'][:2]
+    assert '<img' not in html and '&lt;img onerror=x&gt;' in html
+    assert html.count('<tr>') == 3 and '<td colspan="3">' in html
+    _, address, _ = page
+    with request(f'{address}/gradio_api/file={link["value"]["path"]}') as answer:
+        lines = list(csv.DictReader(answer.read().decode().splitlines()))
+    assert [line['image'] for line in lines] == ["'" + evil, 'note.png']
+    assert (lines[0]['attribute_1'], lines[0]['object_1']) in (('red', 'star'), ('blue', 'key'))
+    assert lines[1]['error'] and not lines[1]['attribute_1']
+
+
+def test_many_files_read_no_file_of_the_server(page, picture):
+    answer = str(ask(page, [dict(path=str(picture), orig_name='x.png')], name='classify_many'))
+    assert 'Choose pictures' in answer or 'error' in answer
+    assert 'private' not in answer
+
+
+def test_too_many_files_are_refused_with_a_number(page, picture):
+    path = upload(page, 'mine.png', picture.read_bytes())
+    answer = ask(page, [file_data(path, f'{i}.png') for i in range(201)], name='classify_many')
+    assert 'These are 201 files; the page takes up to 200' in str(answer)
+
+
+def predict(page, body, query=''):
+    try:
+        with request(f'{page[1]}/predict{query}', body, 'application/octet-stream') as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_curl_gets_what_the_inferencer_answers(page, picture):
+    curl = shutil.which('curl')
+    if curl is None:
+        pytest.skip('no curl')
+    line = next(line for line in (ROOT / 'docs' / 'demo.md').read_text().splitlines()
+                if line.startswith('curl --data-binary'))
+    words = line.replace('http://127.0.0.1:7860', page[1]).replace('photo.jpg', str(picture))
+    done = subprocess.run([curl, '--silent', '--noproxy', '*', *shlex.split(words)[1:]],
+                          capture_output=True, text=True, check=True)
+    got = json.loads(done.stdout)
+    expected = zero_shot_inferencer('cpu')(str(picture), top_k=3)[0]
+    assert [(p['attribute'], p['object']) for p in got['pairs']] == [
+        (p.attribute, p.object) for p in expected.pairs]
+    assert got['pairs'][0]['probability'] == pytest.approx(expected.best.probability, rel=1e-4)
+
+
+def test_the_endpoint_takes_pairs_and_a_number(page, picture):
+    status, answer = predict(page, picture.read_bytes(), '?top_k=1&pair=red,star&pair=blue,key')
+    assert status == 200 and len(answer['pairs']) == 1
+    assert answer['pairs'][0]['object'] in ('star', 'key') and answer['image'] == 'upload'
+
+
+@pytest.mark.parametrize('query, words', [
+    ('?top_k=0', 'from 1 to 20'), ('?top_k=1e9', 'from 1 to 20'), ('?pair=red', 'expected two')])
+def test_bad_requests_are_said_in_words(query, words, page, picture):
+    status, answer = predict(page, picture.read_bytes(), query)
+    assert status == 400 and words in answer['error']
+
+
+def test_the_endpoint_bounds_what_it_reads_and_leaves_nothing(page, png_bomb):
+    _, _, folder = page
+    before = set((folder / 'uploads').rglob('*'))
+    assert predict(page, b'x' * (20 * 1024**2 + 1))[0] == 413
+    status, answer = predict(page, b'/etc/passwd')
+    assert status == 400 and str(folder) not in answer['error']
+    status, answer = predict(page, png_bomb(10_000, 9_000).read_bytes())
+    assert status == 400 and 'more than 50,000,000' in answer['error']
+    assert predict(page, b'')[0] in (400, 405)
+    assert set((folder / 'uploads').rglob('*')) == before
+
+
+def test_a_long_queue_at_the_endpoint_is_refused(page, picture, monkeypatch):
+    monkeypatch.setattr(page[0].endpoint, 'waiting', 20)
+    status, answer = predict(page, picture.read_bytes())
+    assert status == 503 and 'try again' in answer['error']
+
+
+def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_SECONDS', 0.5)
+    address = urllib.parse.urlsplit(page[1])
+    with socket.create_connection((address.hostname, address.port), timeout=20) as line:
+        line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc')
+        assert b' 408 ' in line.recv(4096).partition(b'\r\n')[0]
+    assert page[0].endpoint.waiting == 0
