@@ -1,4 +1,4 @@
-"""Case studies: pictures with the answers of two models, right in green, wrong in red (Fig. 3)."""
+"""Case studies: pictures with the answers of models, right in green, wrong in red (Fig. 3)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -35,11 +35,13 @@ class Case:
         truth (tuple[str, str]): Attribute and object.
         answers (Sequence[tuple[str, str]]): Of each model.
         unseen (bool): Whether the true pair is an unseen one.
+        probability (float, optional): Of the only answer; stands in the picture. Defaults to None.
     """
     image: np.ndarray
     truth: Names
     answers: Sequence[Names]
     unseen: bool = False
+    probability: float | None = None
 
 
 def outcome_groups(first_right: np.ndarray, second_right: np.ndarray) -> dict[str, np.ndarray]:
@@ -143,9 +145,12 @@ def _draw_case(figure: Figure, case: Case, left: float, top: float, cell: float,
             colors, sign = ['black', 'black'], ''
         upper = top + side + LINE / 2 + 0.03 + number * answer
         _write_pair(figure, pair, colors, sign, middle, upper, cell - GAP / 2, lines)
+    box = dict(facecolor='white', edgecolor='none', pad=1, alpha=0.85)
     if case.unseen:
-        axes.text(0.03, 0.03, 'unseen', transform=axes.transAxes, fontsize=SMALL - 0.5,
-                  bbox=dict(facecolor='white', edgecolor='none', pad=1, alpha=0.85))
+        axes.text(0.03, 0.03, 'unseen', transform=axes.transAxes, fontsize=SMALL - 0.5, bbox=box)
+    if case.probability is not None:
+        axes.text(0.97, 0.97, f'{case.probability:.0%}', transform=axes.transAxes, ha='right',
+                  va='top', fontsize=SMALL - 0.5, bbox=box)
 
 
 def _write_pair(figure: Figure, pair: Names, colors: Sequence[str], sign: str, middle: float,

@@ -1,4 +1,4 @@
-"""Flags that the tools of ``tools/visualization`` share, and what they load."""
+"""Flags that the commands of pictures share, and what they load."""
 from __future__ import annotations
 
 import argparse
@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from mmengine.config import DictAction
+from mmengine.config import Config, DictAction
 
 from mmcluspro.apis import load_model
+from mmcluspro.apis.inferencer import find_device
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.launch import read_config
+from mmcluspro.errors import FileError
+from mmcluspro.utils.model_flags import add_model_flags, model_options
 
 from .phase_run import phase_dataset
 from .style import save
@@ -31,10 +34,8 @@ def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
     parser.add_argument('--batch-size', type=int, default=64, help='images at once (default: 64)')
     parser.add_argument('--data-root', help='folder of the images (default: the one that our '
                         'configs name for the dataset)')
-    parser.add_argument('--config', help='config file whose images are taken, for datasets that '
-                        'are not of mmcluspro; the config inside a checkpoint is never built')
-    parser.add_argument('--import', dest='imports', action='append', default=[], metavar='MODULE',
-                        help='module of yours whose classes the checkpoints use')
+    add_model_flags(parser, 'your config file: its images are taken, and its model for a '
+                    'checkpoint that describes none; the config inside a checkpoint is never built')
     parser.add_argument(
         '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
         help='change fields of --config, for example test_dataloader.dataset.indices=100')
@@ -55,12 +56,9 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
         raise ValueError(f'--batch-size must be at least 1, got {args.batch_size}.')
     if args.cfg_options and not args.config:
         raise ValueError('--cfg-options changes fields of --config FILE, which is not given.')
-    config = read_config(args.config) if args.config else None
-    if config is not None:
-        config.merge_from_dict(args.cfg_options or {})
-    models = [load_model(path, args.device, imports=args.imports) for path in paths]
-    options = dict(data_root=args.data_root) if args.data_root else {}
-    dataset = phase_dataset(models[0], args.phase, config, **options)
+    find_device(args.device)
+    models = [_open(path, args) for path in paths]
+    dataset = open_phase(models[0], args.phase, args)
     labels = dataset.space.attributes, dataset.space.objects
     for path, model in zip(paths, models):
         if (model.space.attributes, model.space.objects) != labels:
@@ -70,6 +68,36 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
                 f'{len(labels[0])} and {len(labels[1])}, or others: all checkpoints must be '
                 'trained on the same data.')
     return models, dataset
+
+
+def open_phase(model: Any, phase: str, args: argparse.Namespace) -> CZSLDataset:
+    """The images of a phase that a model was trained on.
+
+    Args:
+        model (CompositionalClassifier): Of :func:`open_checkpoints`.
+        phase (str): 'train', 'val' or 'test'.
+        args (argparse.Namespace): Flags of :func:`add_run_flags`.
+    """
+    return phase_dataset(model, phase, _config(args),
+                         **(dict(data_root=args.data_root) if args.data_root else {}))
+
+
+def _config(args: argparse.Namespace) -> Config | None:
+    config = read_config(args.config) if args.config else None
+    if config is not None:
+        config.merge_from_dict(args.cfg_options or {})
+    return config
+
+
+def _open(path: str, args: argparse.Namespace) -> Any:
+    own = model_options(args)
+    del own['config']
+    try:
+        return load_model(path, args.device, **own)
+    except FileError:  # a backbone of the user's, which only the config can name
+        if not args.config:
+            raise
+        return load_model(path, args.device, config=_config(args), **own)
 
 
 def run_names(paths: Sequence[str], names: Sequence[str] | None) -> list[str]:

@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader, Subset
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.evaluation import chosen_for, log_scores
-from mmcluspro.models import Candidates
+from mmcluspro.features.cached import CachedFeatures
+from mmcluspro.models import Candidates, Features
 from mmcluspro.models.image_run import run_images
 from mmcluspro.registry import DATASETS
 
@@ -68,6 +69,9 @@ def phase_dataset(model: Any, phase: str, config: Config | None = None,
     config = model.cfg if config is None else config
     arguments = _described(model) if config is None else _configured(config, phase)
     arguments.update(options, phase=phase, test_mode=True)
+    if 'features' in arguments and not any(
+            isinstance(part, CachedFeatures) for part in model.modules()):
+        del arguments['features']  # of the training: this model reads images
     arguments.setdefault('data_root', ROOTS.get(arguments['type'], ''))
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         return DATASETS.build(arguments)
@@ -82,7 +86,8 @@ def _described(model: Any) -> dict[str, Any]:
             + ': its images are not known. Give the config file of the training with --config.')
     return dict(data, type=f'mmcluspro.{data["type"]}', pipeline=[
         *([] if data['type'] == 'ShapesCZSL' else [
-            dict(type='LoadImageFromFile', imdecode_backend=prepared['decoder'])]),
+            dict(type='mmcluspro.LoadPicture', decoder=prepared['decoder'],
+                 background=prepared.get('background', 'white') or 'none')]),
         dict(type='mmcluspro.PrepareImage', steps=prepared['steps']),
         dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label'])])
 
@@ -123,25 +128,49 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
     Yields:
         PhaseBatch: On the CPU.
     """
+    candidates = Candidates.from_space(dataset.space)
+    shift = bias * (~dataset.space.seen).float()
+    for index, feats, labels in image_batches(model, dataset, indices, batch_size, progress):
+        scores = log_scores(model.head.score(feats, candidates).pair, model.head.link)
+        answer = (scores + shift.to(scores)).argmax(dim=1)
+        yield PhaseBatch(index, labels, unit_features(feats), answer.cpu())
+
+
+@torch.no_grad()
+def image_batches(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = None,
+                  batch_size: int = 64, progress: str = ''
+                  ) -> Iterator[tuple[Tensor, Features, dict[str, Tensor]]]:
+    """Runs a model over images, without asking for an answer.
+
+    Args:
+        model (CompositionalClassifier): Any classifier of mmcluspro.
+        dataset (CZSLDataset): Of :func:`phase_dataset`.
+        indices (Sequence[int], optional): Images to look at. Defaults to None, all.
+        batch_size (int): Defaults to 64.
+        progress (str): As in :func:`run_phase`. Defaults to ''.
+
+    Yields:
+        tuple: Places in the dataset, shape (B,), features on the model's device, and labels on the
+        CPU.
+    """
     indices = list(range(len(dataset))) if indices is None else list(indices)
     if not indices:
         raise ValueError(f'There are no {dataset.phase} images to look at.')
-    candidates = Candidates.from_space(dataset.space)
-    shift = bias * (~dataset.space.seen).float()
     loader: DataLoader = DataLoader(
         Subset(dataset, indices), batch_size, collate_fn=default_collate,
         num_workers=_workers(model, dataset.phase))
     start = 0
     for feats, labels in run_images(model, _tracked(loader, progress)):
-        scores = log_scores(model.head.score(feats, candidates).pair, model.head.link)
-        answer = (scores + shift.to(scores)).argmax(dim=1)
-        yield PhaseBatch(
-            torch.tensor(indices[start:start + len(answer)]),
-            {name: label.cpu() for name, label in labels.items()},
-            {name: F.normalize(part.float(), dim=1).cpu()
-             for name, part in feats.primitives.items()},
-            answer.cpu())
-        start += len(answer)
+        found = {name: label.cpu() for name, label in labels.items()}
+        size = len(found['attr'])
+        yield torch.tensor(indices[start:start + size]), feats, found
+        start += size
+
+
+def unit_features(feats: Features) -> dict[str, Tensor]:
+    """Unit-norm attribute and object features on the CPU, shape (B, D) each."""
+    return {name: F.normalize(part.float(), dim=1).cpu()
+            for name, part in feats.primitives.items()}
 
 
 def chosen_bias(model: Any) -> float:
@@ -150,7 +179,8 @@ def chosen_bias(model: Any) -> float:
 
 
 def _workers(model: Any, phase: str) -> int:
-    return ((model.cfg or {}).get(f'{phase}_dataloader') or {}).get('num_workers', 0)
+    config = getattr(model, 'cfg', None) or {}
+    return (config.get(f'{phase}_dataloader') or {}).get('num_workers', 0)
 
 
 def _tracked(loader: DataLoader, words: str) -> Iterator[Any]:

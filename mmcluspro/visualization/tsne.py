@@ -9,7 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from .style import MUTED, SMALL, WIDTH, new_figure, print_style
+from mmcluspro.requirements import extra_command
+
+from .color_names import class_colors, edge_of
+from .style import SMALL, WIDTH, new_figure, print_style
 
 MARKERS = ('o', 's', '^', 'D')
 
@@ -35,7 +38,7 @@ def require_sklearn() -> None:
     try:
         import sklearn  # noqa: F401
     except ImportError:
-        raise ImportError("t-SNE needs scikit-learn: pip install 'mmcluspro[viz]'") from None
+        raise ImportError(f't-SNE needs scikit-learn: {extra_command("viz")}') from None
 
 
 def embed(features: np.ndarray, perplexity: float = 30.0, seed: int = 0) -> np.ndarray:
@@ -85,7 +88,8 @@ def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: S
         clouds (Sequence[Sequence[Cloud]]): By row and column.
         rows (Sequence[str]): For example 'Attributes' and 'Objects'.
         columns (Sequence[str]): Names of the models.
-        names (Sequence[Sequence[str]]): Classes of each row, for the legend.
+        names (Sequence[Sequence[str]]): Classes of each row, for the legend. Names of colours
+            are drawn in their colour.
         perplexity (float): As in :func:`embed`. Defaults to 30.
         seed (int): Defaults to 0.
         say (Callable, optional): Gets a line before each cloud, which takes seconds. Defaults
@@ -95,15 +99,17 @@ def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: S
         figure = new_figure(WIDTH, 2.45 * len(rows) + 0.1, constrained=True)
         grid = figure.subplots(len(rows), len(columns), squeeze=False)
         for line, row, part, classes in zip(grid, rows, clouds, names):
+            colors = class_colors(classes)
             for axes, column, cloud in zip(line, columns, part):
                 if say is not None:
                     say(f'{row} of {column}: embedding {len(cloud.features)} images')
                 score = separation(cloud.features, cloud.labels)
                 axes.set_title(column if np.isnan(score) else f'{column} (silhouette {score:.2f})')
-                _draw_cloud(axes, cloud, perplexity, seed)
+                _draw_cloud(axes, cloud, colors, perplexity, seed)
             line[0].set_ylabel(row)
-            handles = [Line2D([], [], linestyle='', marker=_marker(i), color=_color(i),
-                              markersize=4, label=name) for i, name in enumerate(classes)]
+            handles = [Line2D([], [], linestyle='', marker=_marker(i), color=color, label=name,
+                              markersize=4, markeredgecolor=edge_of(color), markeredgewidth=0.5)
+                       for i, (name, color) in enumerate(zip(classes, colors))]
             if any(cloud.prototypes is not None for cloud in part):
                 handles.append(Line2D([], [], linestyle='', marker='*', color='white',
                                       markeredgecolor='black', markersize=8, label='prototype'))
@@ -112,15 +118,12 @@ def draw_tsne(clouds: Sequence[Sequence[Cloud]], rows: Sequence[str], columns: S
     return figure
 
 
-def _color(number: int) -> str:
-    return MUTED[number % len(MUTED)]
-
-
 def _marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def _draw_cloud(axes: Axes, cloud: Cloud, perplexity: float, seed: int) -> None:
+def _draw_cloud(axes: Axes, cloud: Cloud, colors: Sequence[str], perplexity: float,
+                seed: int) -> None:
     """Images and prototypes are embedded together, so that their places compare."""
     own = len(cloud.features)
     every = cloud.features if cloud.prototypes is None else np.concatenate(
@@ -128,11 +131,12 @@ def _draw_cloud(axes: Axes, cloud: Cloud, perplexity: float, seed: int) -> None:
     places = embed(every, perplexity, seed)
     for number in np.unique(cloud.labels):
         mine = places[:own][cloud.labels == number]
-        axes.scatter(mine[:, 0], mine[:, 1], s=7, marker=_marker(number), color=_color(number),
-                     alpha=0.75, linewidths=0, rasterized=own > 5000)
+        axes.scatter(mine[:, 0], mine[:, 1], s=7, marker=_marker(number), color=colors[number],
+                     alpha=0.75, edgecolors=edge_of(colors[number]), linewidths=0.3,
+                     rasterized=own > 5000)
     for number in np.unique(cloud.prototype_labels):
         mine = places[own:][cloud.prototype_labels == number]
-        axes.scatter(mine[:, 0], mine[:, 1], s=75, marker='*', color=_color(number),
+        axes.scatter(mine[:, 0], mine[:, 1], s=75, marker='*', color=colors[number],
                      edgecolors='black', linewidths=0.7, zorder=3)
     axes.set_xticks([])
     axes.set_yticks([])

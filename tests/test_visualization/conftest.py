@@ -1,5 +1,4 @@
 """Checkpoints of untrained models, written as training writes them, and checks of pictures."""
-import runpy
 from itertools import combinations
 from pathlib import Path
 
@@ -7,6 +6,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
+from mmcluspro import cli
 from mmcluspro.engine.launch import build_runner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,13 +70,11 @@ def train_briefly():
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
-    """Runs a file of tools/visualization in an empty folder, as typed."""
+    """Runs a command that draws in an empty folder, as typed."""
 
     def run(name, *words):
         monkeypatch.chdir(tmp_path)
-        path = ROOT / 'tools' / 'visualization' / f'{name}.py'
-        monkeypatch.setattr('sys.argv', [str(path), *map(str, words)])
-        runpy.run_path(str(path), run_name='__main__')
+        assert cli.main([name, *map(str, words)]) == 0
         return tmp_path
 
     return run

@@ -30,6 +30,13 @@ def test_right_words_are_green_and_wrong_ones_red(answer, colors, sign, columns,
     legible(figure)
 
 
+def test_the_probability_of_one_answer_stands_in_the_picture(legible):
+    case = Case(IMAGE, ('wet', 'cat'), [('dry', 'cat')], True, 0.934)
+    figure = draw_cases([('Mistakes', [case])], ['mine'])
+    assert [text.get_text() for text in figure.axes[0].texts] == ['unseen', '93%']
+    legible(figure, 7.4)
+
+
 def test_long_names_and_many_cases_stay_legible(legible):
     truth, answer = ('Faux.Leather', 'Boots.Knee.High'), ('Suede', 'Shoes.Clogs.and.Mules')
     cases = [Case(IMAGE, truth, [truth, answer], unseen=bool(i % 2)) for i in range(8)]

@@ -1,4 +1,4 @@
-"""Each tool of tools/visualization, as a user types it."""
+"""Each command that draws, as a user types it."""
 import csv
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_tsne(tool, baseline, cluspro, capsys):
 
 
 def test_prototypes(tool, cluspro, capsys):
-    folder = tool('prototype_images', cluspro, '--primitive', 'blue', 'star', '--images', '3')
+    folder = tool('prototypes', cluspro, '--primitive', 'blue', 'star', '--images', '3')
 
     assert_pictures(folder, 'prototypes')
     lines = capsys.readouterr().out.splitlines()
@@ -64,13 +64,32 @@ def test_cases(tool, baseline, cluspro, capsys):
                   '--config', small(baseline))
 
     assert_pictures(folder, 'cases')
+    lines = capsys.readouterr().out.splitlines()
     counts = [int(line.split('(')[-1].split(':')[-1].split()[0])
-              for line in capsys.readouterr().out.splitlines() if line.endswith(('images', ')'))]
+              for line in lines if line.endswith(('images', ')'))]
     assert len(counts) == 4 and sum(counts) == 64
+    first, second = (Path(path).parent.name for path in (baseline, cluspro))
+    assert f'Only {second} is right' in lines[1] and f'Only {first} is right' in lines[2]
+
+
+def test_mistakes_of_one_model_are_those_of_the_confusion(tool, cluspro, capsys):
+    folder = tool('cases', cluspro, '--count', '3', '--columns', '3', '--config', small(cluspro))
+
+    assert_pictures(folder, 'cases')
+    said = capsys.readouterr().out
+    assert f'Mistakes of {Path(cluspro).parent.name}, most confident first (' in said
+    wrong = int(said.split('first (')[1].split()[0])
+
+    tool('confusion', cluspro, '--config', small(cluspro))
+
+    assert_pictures(folder, 'confusion')
+    with (folder / 'confusion.csv').open() as file:
+        rows = list(csv.DictReader(file))
+    assert sum(int(row['images']) for row in rows if row['kind'] == 'pairs') == wrong > 0
 
 
 def test_primitive_accuracy(tool, baseline, cluspro):
-    folder = tool('primitive_accuracy', baseline, cluspro, '--names', 'baseline', 'ClusPro',
+    folder = tool('accuracy', baseline, cluspro, '--names', 'baseline', 'ClusPro',
                   '--config', small(baseline))
 
     assert_pictures(folder, 'primitive_accuracy')
@@ -92,15 +111,15 @@ def test_primitive_accuracy(tool, baseline, cluspro):
     (['curves', 'one', 'two', '--names', 'a'], '--names has 1 names for 2 runs'),
     (['cases', 'nowhere.pth', 'CLUSPRO'], 'The checkpoint nowhere.pth does not exist'),
     (['cases', 'one/test_curve.json', 'CLUSPRO'], 'cannot be read as a checkpoint'),
-    (['prototype_images', 'CLUSPRO', '--primitive', 'redd'], 'Did you mean red'),
-    (['prototype_images', 'BASELINE', '--primitive', 'red'], 'has no prototypes of attributes'),
-    (['prototype_images', 'CLUSPRO', '--primitive', 'red', '--images', '0'], 'at least 1, got 0'),
+    (['prototypes', 'CLUSPRO', '--primitive', 'redd'], 'Did you mean red'),
+    (['prototypes', 'BASELINE', '--primitive', 'red'], 'has no prototypes of attributes'),
+    (['prototypes', 'CLUSPRO', '--primitive', 'red', '--images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--max-images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--primitives', 'xyz'], "'xyz' is no attribute or object"),
-    (['primitive_accuracy', 'CLUSPRO', '--batch-size', '0'], '--batch-size must be at least 1'),
-    (['primitive_accuracy', 'CLUSPRO', '--config', 'CONFIG', '--cfg-options',
+    (['accuracy', 'CLUSPRO', '--batch-size', '0'], '--batch-size must be at least 1'),
+    (['accuracy', 'CLUSPRO', '--config', 'CONFIG', '--cfg-options',
       'test_dataloader.dataset.version=v9'], 'v9'),
-    (['primitive_accuracy', 'CLUSPRO', '--cfg-options', 'a=1'], 'which is not given'),
+    (['accuracy', 'CLUSPRO', '--cfg-options', 'a=1'], 'which is not given'),
 ])
 def test_bad_input_gets_a_message_in_words(tool, runs, baseline, cluspro, capsys, words, message):
     paths = {'BASELINE': baseline, 'CLUSPRO': cluspro, 'CONFIG': small(cluspro)}

@@ -1,30 +1,33 @@
 """Shows what each prototype stands for: the training images nearest to it.
 
-    python tools/visualization/prototype_images.py CLUSPRO.pth --primitive red star
+    mmcluspro prototypes CLUSPRO.pth --primitive red star
 
 The number before a row is the share of the primitive's images that are nearer to this prototype
 than to its others. A prototype that training hardly used is called dead, its images are pale.
 """
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.engine.messages import run_command
-from mmcluspro.visualization.nearest_images import NearestImages
-from mmcluspro.visualization.options import (
+
+from ..nearest_images import NearestImages
+from ..options import (
     add_out_flag,
     add_run_flags,
     open_checkpoints,
     save_and_say,
 )
-from mmcluspro.visualization.phase_run import evenly, picture, run_phase
-from mmcluspro.visualization.primitives import BRANCHES, names_of, split_by_branch
-from mmcluspro.visualization.prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
+from ..phase_run import evenly, picture, run_phase
+from ..primitives import BRANCHES, names_of, split_by_branch
+from ..prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='mmcluspro prototypes', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('checkpoint', help='of a ClusPro model, with its prototypes')
     parser.add_argument('--primitive', nargs='+', required=True, metavar='NAME',
                         help='attributes or objects; attr:NAME and obj:NAME for a name of both')
@@ -33,7 +36,7 @@ def parse_args() -> argparse.Namespace:
                         help='look at N evenly spread images only (default: all)')
     add_run_flags(parser, 'train')
     add_out_flag(parser, 'prototypes.png')
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:
@@ -61,8 +64,9 @@ def make_block(dataset: CZSLDataset, bank: Any, nearest: NearestImages, branch: 
     return PrimitiveBlock(f'{name} ({BRANCHES[branch]}, {total} images)', rows)
 
 
-def main() -> None:
-    args = parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
     (model, ), dataset = open_checkpoints([args.checkpoint], args)
     chosen = split_by_branch(dataset.space, args.primitive)
     check_banks(model, chosen, args.checkpoint)
@@ -77,7 +81,3 @@ def main() -> None:
     blocks = [make_block(dataset, banks[branch], nearest[branch], branch, index)
               for branch, classes in chosen.items() for index in classes]
     save_and_say(draw_prototypes(blocks), args.out)
-
-
-if __name__ == '__main__':
-    run_command(main)

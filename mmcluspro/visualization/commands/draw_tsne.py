@@ -1,34 +1,36 @@
 """Draws t-SNE of attribute and object features, one model beside the other (the paper's Fig. 4).
 
-    python tools/visualization/tsne.py BASELINE.pth CLUSPRO.pth
+    mmcluspro tsne BASELINE.pth CLUSPRO.pth
 
 Colours are primitives, stars their prototypes. The silhouette in the titles is computed from the
 features themselves: 1 for classes far apart, 0 for classes in one heap.
 """
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from mmcluspro.engine.messages import run_command
-from mmcluspro.visualization.options import (
+from ..options import (
     add_out_flag,
     add_run_flags,
     open_checkpoints,
     run_names,
     save_and_say,
 )
-from mmcluspro.visualization.phase_run import evenly, run_phase
-from mmcluspro.visualization.primitives import most_frequent, names_of, split_by_branch
-from mmcluspro.visualization.tsne import Cloud, draw_tsne, require_sklearn
+from ..phase_run import evenly, run_phase
+from ..primitives import most_frequent, names_of, split_by_branch
+from ..tsne import Cloud, draw_tsne, require_sklearn
 
 TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='mmcluspro tsne', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT',
                         help='usually the baseline, then ClusPro')
     parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
@@ -42,7 +44,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=0, help='the same seed, the same picture')
     add_run_flags(parser, 'test')
     add_out_flag(parser, 'tsne.png')
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Tensor,
@@ -60,8 +62,9 @@ def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Te
     return cloud
 
 
-def main() -> None:
-    args = parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
     require_sklearn()
     names = run_names(args.checkpoints, args.names)
     models, dataset = open_checkpoints(args.checkpoints, args)
@@ -90,7 +93,3 @@ def main() -> None:
         classes_of_rows.append([known[index] for index in classes])
     figure = draw_tsne(clouds, rows, names, classes_of_rows, args.perplexity, args.seed, print)
     save_and_say(figure, args.out)
-
-
-if __name__ == '__main__':
-    run_command(main)

@@ -1,24 +1,26 @@
 """Draws the seen-unseen curves of several runs in one picture.
 
-    python tools/visualization/curves.py work_dirs/baseline_shapes work_dirs/cluspro_shapes
+    mmcluspro curves work_dirs/baseline_shapes work_dirs/cluspro_shapes
 
 A run is the work folder of tools/train.py or tools/test.py, which leave test_curve.json there, or
 such a file. The AUC and HM of the legend are those of the standard protocol; the dots are the best
 harmonic means.
 """
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from mmcluspro.engine.messages import run_command
-from mmcluspro.visualization import StoredCurve, draw_curves, read_curves
-from mmcluspro.visualization.options import add_out_flag, run_names, save_and_say
+from .. import StoredCurve, draw_curves, read_curves
+from ..options import add_out_flag, run_names, save_and_say
 
 WORLDS = {'closed': 'Closed world', 'open': 'Open world'}
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='mmcluspro curves', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('runs', nargs='+', metavar='RUN', help='work folder, or *_curve.json')
     parser.add_argument('--names', nargs='+', help='names of the runs (default: their folders)')
     parser.add_argument('--phase', choices=['val', 'test'], default='test',
@@ -26,7 +28,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--world', choices=['closed', 'open', 'both'], default='both',
                         help='default: both, side by side')
     add_out_flag(parser, 'curves.png')
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def read_run(run: str, phase: str) -> dict[str, StoredCurve]:
@@ -43,8 +45,9 @@ def read_run(run: str, phase: str) -> dict[str, StoredCurve]:
     return read_curves(path)
 
 
-def main() -> None:
-    args = parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
     names = run_names(args.runs, args.names)
     found = {name: read_run(run, args.phase) for name, run in zip(names, args.runs)}
     panels = {
@@ -59,7 +62,3 @@ def main() -> None:
             raise ValueError(f'Not every run was evaluated in the {title.lower()}: choose the '
                              'other one with --world.')
     save_and_say(draw_curves(panels), args.out)
-
-
-if __name__ == '__main__':
-    run_command(main)

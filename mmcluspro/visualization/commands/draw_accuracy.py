@@ -1,39 +1,41 @@
 """Draws the accuracy of each attribute and object, of one or several models; also as CSV.
 
-    python tools/visualization/primitive_accuracy.py BASELINE.pth CLUSPRO.pth
+    mmcluspro accuracy BASELINE.pth CLUSPRO.pth
 
 An attribute (object) counts as right when that of the best pair of the closed world is right, as in
 attr_acc and obj_acc of the evaluation: without a bias, unless --bias adds one.
 """
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from mmcluspro.engine.messages import run_command
-from mmcluspro.visualization.accuracy import (
+from ..accuracy import (
     PrimitiveAccuracy,
     accuracy_by_class,
     draw_accuracy,
     write_accuracy,
 )
-from mmcluspro.visualization.options import (
+from ..options import (
     add_out_flag,
     add_run_flags,
     open_checkpoints,
     run_names,
     save_and_say,
 )
-from mmcluspro.visualization.phase_run import run_phase
-from mmcluspro.visualization.primitives import names_of
+from ..phase_run import run_phase
+from ..primitives import names_of
 
 TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='mmcluspro accuracy', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT')
     parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
     parser.add_argument('--most', type=int, default=24, help='rows of a panel at most: the most '
@@ -42,11 +44,12 @@ def parse_args() -> argparse.Namespace:
                         help='added to the scores of unseen pairs (default: 0)')
     add_run_flags(parser, 'test')
     add_out_flag(parser, 'primitive_accuracy.png')
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    args = parse_args()
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
     names = run_names(args.checkpoints, args.names)
     models, dataset = open_checkpoints(args.checkpoints, args)
     pairs = dataset.space.pairs
@@ -68,7 +71,3 @@ def main() -> None:
     save_and_say(draw_accuracy(tables, args.most), args.out)
     out = Path(args.out)
     print(write_accuracy(tables, out.with_suffix('.csv') if out.suffix else f'{out}.csv'))
-
-
-if __name__ == '__main__':
-    run_command(main)

@@ -1,0 +1,1 @@
+"""The commands that draw pictures; :mod:`mmcluspro.cli` names them in its table."""

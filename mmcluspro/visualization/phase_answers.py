@@ -1,0 +1,86 @@
+"""Answers for the images of a phase, as ``mmcluspro predict`` gives them."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from mmcluspro.datasets import CompositionSpace, CZSLDataset
+from mmcluspro.evaluation import Calibration, Outcomes, chosen_for, reduce_answers
+
+from .phase_run import image_batches
+
+
+@dataclass
+class PhaseAnswers:
+    """Truth and answers of N images.
+
+    Args:
+        space (CompositionSpace): The pairs to choose from.
+        index (np.ndarray): Places of the images in their dataset, shape (N,).
+        outcomes (Outcomes): Rows of ``space.pairs``, and probabilities.
+    """
+    space: CompositionSpace
+    index: np.ndarray
+    outcomes: Outcomes
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Whether the true pair of each image was seen in training, shape (N,)."""
+        return self.space.seen.numpy()[self.outcomes.target]
+
+    def pair_names(self, row: int) -> tuple[str, str]:
+        """Attribute and object of a row of the space."""
+        attr, obj = self.space.pairs[row].tolist()
+        return self.space.attributes[attr], self.space.objects[obj]
+
+    def mistakes(self, count: int | None = None) -> list[int]:
+        """Images that are answered wrongly, the most confident first.
+
+        Args:
+            count (int, optional): How many at most. Defaults to None: all.
+
+        Returns:
+            list[int]: Rows of the arrays here.
+        """
+        wrong = np.flatnonzero(~self.outcomes.right)
+        order = np.argsort(-self.outcomes.probability[wrong], kind='stable')
+        return wrong[order][:count].tolist()
+
+
+def known_space(model: Any) -> CompositionSpace:
+    """The pairs that ``mmcluspro predict`` chooses from: those of all phases."""
+    known = model.head.known_candidates
+    return CompositionSpace(known.attributes, known.objects, known.pairs.cpu(), known.seen.cpu())
+
+
+@torch.no_grad()
+def answer_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = None,
+                 seen_bias: float | None = None, batch_size: int = 64,
+                 progress: str = '') -> PhaseAnswers:
+    """Asks a checkpoint about the images of a phase.
+
+    Args:
+        model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
+        dataset (CZSLDataset): Of :func:`~mmcluspro.visualization.phase_run.phase_dataset`.
+        indices (Sequence[int], optional): Images to look at. Defaults to None, all.
+        seen_bias (float, optional): Subtracted from the log scores of seen pairs. Defaults to
+            None: what validation chose.
+        batch_size (int): Defaults to 64.
+        progress (str): Says on stderr how far it is. Defaults to '': nothing.
+    """
+    space, candidates = known_space(model), model.head.known_candidates
+    calibration = chosen_for(model.meta, 'closed').calibration or Calibration()
+    if seen_bias is not None:
+        calibration = calibration._replace(seen_bias=seen_bias)
+    places, found = [], []
+    for index, feats, labels in image_batches(model, dataset, indices, batch_size, progress):
+        answers = reduce_answers(
+            model.head.score(feats, candidates).pair, space.lookup(labels['attr'], labels['obj']),
+            space.seen, calibration.temperature, model.head.link)
+        places.append(index.numpy())
+        found.append(Outcomes(answers.target, *answers.given(calibration)))
+    return PhaseAnswers(space, np.concatenate(places), Outcomes(*map(np.concatenate, zip(*found))))

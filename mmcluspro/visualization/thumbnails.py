@@ -1,0 +1,93 @@
+"""Makes the small pictures of prototypes and examples that the demo and the report show."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from mmcluspro.apis.prototype_images import (
+    PrototypeImages,
+    ShownExample,
+    ShownPrototype,
+    as_jpeg,
+    bank_digest,
+)
+from mmcluspro.datasets import CZSLDataset
+
+from .cases import choose_cases
+from .nearest_images import NearestImages
+from .phase_answers import PhaseAnswers
+from .phase_run import evenly, image_batches, picture, unit_features
+
+SIDE, EXAMPLE_SIDE = 72, 320  # pixels
+MOST = 64  # primitives of a branch
+MAX_IMAGES = 2000
+
+
+def prototype_images(model: Any, dataset: CZSLDataset, count: int = 4, most: int = MOST,
+                     max_images: int | None = MAX_IMAGES, batch_size: int = 64,
+                     progress: str = '') -> PrototypeImages:
+    """Finds the training images nearest to each prototype, and shrinks them.
+
+    Args:
+        model (CompositionalClassifier): With prototypes; without any, nothing is found.
+        dataset (CZSLDataset): Training images, as a test sees them.
+        count (int): Images of each prototype. Defaults to 4.
+        most (int): Primitives of a branch, the most frequent ones. Defaults to 64.
+        max_images (int, optional): Look at so many images, evenly spread. Defaults to 2000.
+        batch_size (int): Defaults to 64.
+        progress (str): Says on stderr how far it is. Defaults to '': nothing.
+    """
+    found = PrototypeImages()
+    banks = {branch: bank for branch, bank in model.head.prototypes.items()
+             if bool(bank.initialised)}
+    if not banks:
+        return found
+    nearest = {branch: NearestImages(bank.prototypes, bank.offsets, count)
+               for branch, bank in banks.items()}
+    images = {branch: torch.zeros(bank.num_classes, dtype=torch.long)
+              for branch, bank in banks.items()}
+    for index, feats, labels in image_batches(
+            model, dataset, evenly(len(dataset), max_images), batch_size, progress):
+        for branch, feature in unit_features(feats).items():
+            if branch in banks:
+                nearest[branch].update(feature, labels[branch], index)
+                images[branch] += torch.bincount(labels[branch], minlength=len(images[branch]))
+    places: dict[int, int] = {}  # of the images in the dataset → in the file
+    for branch, bank in banks.items():
+        found.digests[branch] = bank_digest(bank)
+        rows = found.prototypes[branch] = {}
+        shares, dead = nearest[branch].shares(), bank.dead().cpu()
+        for primitive in sorted(images[branch].argsort(descending=True, stable=True)[:most]
+                                .tolist()):
+            start, end = bank.offsets[primitive:primitive + 2].tolist()
+            for row in range(start, end):
+                shown = [places.setdefault(i, len(places)) for i in nearest[branch].images(row)]
+                rows[row] = ShownPrototype(float(shares[row]), bool(dead[row]), shown)
+    found.pictures = [as_jpeg(Image.fromarray(picture(dataset, index)), SIDE) for index in places]
+    return found
+
+
+def add_examples(found: PrototypeImages, dataset: CZSLDataset, answers: PhaseAnswers,
+                 count: int = 6, seed: int = 0) -> None:
+    """Adds test images to try: two that are answered rightly, the others at random.
+
+    Args:
+        found (PrototypeImages): Where to add them.
+        dataset (CZSLDataset): Of the answers.
+        answers (PhaseAnswers): Of a test.
+        count (int): How many. Defaults to 6.
+        seed (int): Defaults to 0.
+    """
+    target, seen = answers.outcomes.target, answers.seen
+    right = choose_cases(np.flatnonzero(answers.outcomes.right), target, seen, 2, seed)
+    rest = choose_cases(np.arange(len(target)), target, seen, count + 2, seed)
+    for row in dict.fromkeys([*right, *rest]):
+        if len(found.examples) == count:
+            return
+        image = Image.fromarray(picture(dataset, int(answers.index[row])))
+        found.examples.append(ShownExample(
+            len(found.pictures), *answers.pair_names(target[row]), bool(seen[row])))
+        found.pictures.append(as_jpeg(image, EXAMPLE_SIDE, square=False, quality=90))

@@ -1,0 +1,259 @@
+"""The report: numbers that were there, names that stay text, files that are checked."""
+import base64
+import io
+import json
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmcluspro.apis import load_model
+from mmcluspro.apis.prototype_images import (
+    PrototypeImages,
+    ShownExample,
+    ShownPrototype,
+    as_jpeg,
+    bank_digest,
+    read_prototype_images,
+    write_prototype_images,
+)
+from mmcluspro.cli import main
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.errors import FileError
+from mmcluspro.evaluation import Outcomes, PredictionMetric, class_tables
+from mmcluspro.utils.plain_files import with_checksum
+from mmcluspro.visualization import report_hook
+from mmcluspro.visualization.confusion import confusions
+from mmcluspro.visualization.phase_answers import PhaseAnswers, answer_phase
+from mmcluspro.visualization.phase_run import phase_dataset, picture
+from mmcluspro.visualization.report import Report, RunFiles, ShownCase, read_run
+from mmcluspro.visualization.report.report_page import page
+from mmcluspro.visualization.report.svg_chart import line_chart
+from mmcluspro.visualization.thumbnails import add_examples, prototype_images
+
+EVIL = '<script>alert(1)</script>"&\''
+IMAGE = Image.fromarray(np.full((60, 40, 3), 200, np.uint8))
+
+
+class Tags(HTMLParser):
+    """Counts tags and their addresses, and that every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.addresses, self.open, self.words = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, name, attributes):
+        self.names.append(name)
+        self.addresses += [value for key, value in attributes if key in ('src', 'href')]
+        if name not in ('meta', 'img', 'path', 'circle', 'polyline'):
+            self.open.append(name)
+
+    def handle_endtag(self, name):
+        if name not in ('path', 'circle', 'polyline'):
+            assert self.open.pop() == name
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def evil_report():
+    """A report in which every name is an attack."""
+    space = CompositionSpace([EVIL, 'dry'], [EVIL, 'dog'], [[0, 0], [1, 1]], [True, False])
+    outcomes = Outcomes(np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0.5, 0.9, 0.7]))
+    answers = PhaseAnswers(space, np.arange(3), outcomes)
+    shown = PrototypeImages({}, dict(attr={0: ShownPrototype(0.25, False, [0])}),
+                            [as_jpeg(IMAGE, 20)])
+    run = RunFiles(losses={f'{EVIL}_loss': [(1, 2.0), (2, 1.0)]},
+                   metrics={'predict/seen': 12.34, f'predict/coverage_at_{EVIL}': 50.0})
+    return Report(EVIL, EVIL, [(EVIL, EVIL)], [EVIL], run, class_tables(outcomes, space),
+                  confusions(answers), [ShownCase(as_jpeg(IMAGE, 20), (EVIL, EVIL), ('dry', EVIL),
+                                                  0.7, False)],
+                  3, shown, space, dict(attr=[0, 1, 2]))
+
+
+def test_names_stay_text_and_nothing_is_fetched(evil_report):
+    text = page(evil_report)
+    tags = Tags(text)
+    assert tags.open == [] and 'script' not in tags.names and 'iframe' not in tags.names
+    assert EVIL not in text and '&lt;script&gt;alert(1)&lt;/script&gt;' in text
+    assert len(tags.addresses) == 2
+    assert all(address.startswith('data:image/jpeg;base64,') for address in tags.addresses)
+    assert "default-src 'none'; img-src data:" in text
+    assert not re.search(r'(?:https?:)?//[a-z]', text)
+
+
+def test_the_numbers_of_the_run_stand_there(evil_report):
+    words = ' '.join(Tags(page(evil_report)).words)
+    assert '12.3' in words and '25%' in words and '70%' in words
+    # One of two images of the unseen pair is right, none of the seen one.
+    rows = re.findall(r'(seen|unseen) (\d) (\d+\.\d)', re.sub(r'\s+', ' ', words))
+    assert ('seen', '1', '0.0') in rows and ('unseen', '2', '50.0') in rows
+
+
+def test_the_commands_to_paste_quote_the_name():
+    words = ' '.join(Tags(page(Report('run', 'a;touch x.pth'))).words)
+    assert "mmcluspro demo 'a;touch x.pth'" in words
+
+
+def test_an_empty_report_is_a_page():
+    assert Tags(page(Report('run'))).open == []
+
+
+def test_a_line_goes_through_its_points():
+    chart = line_chart({'a': [(0, 0), (5, 50), (10, 100)]}, 'x', 'y', 'A line', dict(a=(5, 50)))
+    (x0, y0), (x1, y1), (x2, y2) = (map(float, point.split(',')) for point in re.search(
+        r'points="([^"]+)"', chart)[1].split())
+    assert (x1, y1) == pytest.approx(((x0 + x2) / 2, (y0 + y2) / 2), abs=0.1)
+    assert x0 < x2 and y0 > y2
+    assert f'cx="{x1:.1f}" cy="{y1:.1f}"' in chart
+
+
+def test_a_work_folder_is_read_and_a_killed_run_does_not_matter(tmp_path):
+    for name, lines in (('1', ['{"loss": 3.0, "attr_loss": 1.0, "step": 1}',
+                               '{"loss": 2.5, "step": 2}', '{"loss": ']),
+                        ('2', ['{"loss": 2.0, "step": 2}', '{"czsl/hm": 40.0, "step": 1}',
+                               '{"loss": NaN, "step": 3}', '[]', '[' * 100_000,
+                               '{"loss": 1' + '0' * 400 + ', "step": 4}'])):
+        folder = tmp_path / name / 'vis_data'
+        folder.mkdir(parents=True)
+        (folder / 'scalars.json').write_text('\n'.join(lines))
+    (tmp_path / 'test_metrics.json').write_text('{"predict/seen": 57.5, "x": "y", "z": 1'
+                                                + '0' * 400 + '}')
+    run = read_run(tmp_path)
+    assert run.losses == {'loss': [(1, 3.0), (2, 2.0)], 'attr_loss': [(1, 1.0)]}
+    assert run.validations == {'czsl/hm': [(1, 40.0)]}
+    assert run.metrics == {'predict/seen': 57.5} and run.curves == {}
+
+
+@pytest.fixture(scope='module')
+def parts(cluspro):
+    model = load_model(cluspro)
+    return model, phase_dataset(model, 'train'), phase_dataset(model, 'test')
+
+
+def test_the_nearest_training_images_are_those_of_brute_force(parts):
+    model, train, _ = parts
+    found = prototype_images(model, train, count=2, max_images=40)
+    assert found.fits(model.head.prototypes)
+    batch = [train[i] for i in np.linspace(0, len(train) - 1, 40).round().astype(int)]
+    data = model.data_preprocessor(dict(inputs=[item['inputs'] for item in batch]))
+    feature = model.extract_feat(data['inputs']).primitives['attr'].detach()
+    labels = np.array([int(item['data_samples'].attr_label) for item in batch])
+    bank = model.head.bank('attr')
+    for row in (0, 7, 20):
+        owner = int(bank.owner[row])
+        mine = np.flatnonzero(labels == owner)
+        cosine = feature[mine] @ bank.prototypes[row] / feature[mine].norm(dim=1)
+        best = mine[cosine.argsort(descending=True)[:2].numpy()]
+        places = np.linspace(0, len(train) - 1, 40).round().astype(int)[best]
+        assert [found.pictures[i] for i in found.prototypes['attr'][row].pictures] == [
+            as_jpeg(Image.fromarray(picture(train, int(place))), 72) for place in places]
+
+
+def test_examples_begin_with_right_answers(parts):
+    model, _, test = parts
+    answers = answer_phase(model, test, range(0, len(test), 16))
+    found = PrototypeImages()
+    add_examples(found, test, answers)
+    right = {answers.pair_names(row) for row in answers.outcomes.target[answers.outcomes.right]}
+    assert len(found.examples) == 6 and len(found.pictures) == 6
+    assert len(right) < 2 or all((item.attribute, item.object) in right
+                                 for item in found.examples[:2])
+
+
+def small_file():
+    return PrototypeImages(dict(attr='abc'), dict(attr={3: ShownPrototype(0.5, True, [0])}),
+                           [as_jpeg(IMAGE, 20), as_jpeg(IMAGE, 30, square=False)],
+                           [ShownExample(1, 'wet', 'cat', True)])
+
+
+def test_the_file_is_read_as_it_was_written(tmp_path):
+    path = write_prototype_images(small_file(), tmp_path / 'p.json')
+    assert read_prototype_images(path) == small_file()
+    sizes = [Image.open(io.BytesIO(item)).size for item in small_file().pictures]
+    assert sizes == [(20, 20), (20, 30)]
+
+
+def picture_of(kind, size):
+    file = io.BytesIO()
+    Image.new('RGB', size).save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.mark.parametrize('change', [
+    dict(pictures=['"><script>alert(1)</script>']), dict(pictures=[picture_of('PNG', (9, 9))]),
+    dict(pictures=[picture_of('JPEG', (900, 9))]), dict(pictures=['A' * 300_000]),
+    dict(pictures='x'), dict(pictures=[]), dict(pictures=[base64.b64encode(b'<svg/>').decode()]),
+    dict(prototypes=dict(attr=[[0, 0.5, True, [-1]]])), dict(prototypes=[1]),
+    dict(prototypes=dict(attr=[[0, 0.5, True, [0] * 17]])),  # a page would hold each of them
+    dict(prototypes=dict(attr=[[0, float('nan'), True, [0]]])),
+    dict(prototypes=dict(attr=[[0, 2, True, [0]]])),
+    dict(examples=[[0, 'a']]), dict(examples=[[True, 'a', 'b', True]] * 101), dict(other=1),
+    dict(digests=3)])
+def test_a_file_of_a_stranger_is_checked(change, tmp_path):
+    path = write_prototype_images(small_file(), tmp_path / 'p.json')
+    content = {key: value for key, value in json.loads(path.read_text()).items()
+               if key != 'checksum'}
+    path.write_text(json.dumps(with_checksum({**content, **change})))
+    with pytest.raises(FileError, match=r'p\.json'):
+        read_prototype_images(path)
+
+
+def test_a_file_of_another_model_does_not_fit(parts):
+    banks = parts[0].head.prototypes
+    found = small_file()
+    assert not found.fits(banks) and not PrototypeImages().fits(banks)
+    found.digests['attr'] = bank_digest(banks['attr'])
+    assert found.fits(banks) and not found.fits({})
+
+
+def test_training_images_that_cannot_be_read_cost_the_prototypes_only(parts, tmp_path,
+                                                                       monkeypatch):
+    model, _, test = parts
+
+    def broken(*args, **options):
+        raise ValueError('The image <b>.jpg cannot be read')
+
+    monkeypatch.setattr(report_hook, 'phase_dataset', broken)
+    metric = PredictionMetric()
+    metric.outcomes = answer_phase(model, test, range(40)).outcomes
+    said = []
+    runner = SimpleNamespace(
+        rank=0, model=model, cfg=None, work_dir=str(tmp_path), _load_from=None,
+        test_dataloader=SimpleNamespace(dataset=test),
+        test_evaluator=SimpleNamespace(metrics=[metric]),
+        message_hub=SimpleNamespace(runtime_info={}),
+        logger=SimpleNamespace(info=said.append, log=lambda level, text: said.append(text)))
+    report_hook.ReportHook().after_test_epoch(runner)
+    assert said == [f'Report: {tmp_path / "report.html"}']
+    text = (tmp_path / 'report.html').read_text()
+    assert 'The image &lt;b&gt;.jpg cannot be read' in text and 'Mistakes' in text
+    runner.test_dataloader = None  # whatever goes wrong is a warning
+    report_hook.ReportHook().after_test_epoch(runner)
+    assert 'mmcluspro report' in said[-1]
+
+
+@pytest.mark.slow
+def test_training_ends_with_a_report_and_a_command_writes_the_same(tmp_path, capsys):
+    folder = tmp_path / 'run'
+    main(['train', 'cluspro_shapes.py', '--work-dir', str(folder), '--cfg-options',
+          'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=200',
+          'test_dataloader.dataset.indices=200'])
+    assert 'report.html' in capsys.readouterr().out
+    text = (folder / 'report.html').read_text()
+    words = ' '.join(Tags(text).words)
+    metrics = json.loads((folder / 'test_metrics.json').read_text())
+    assert f'{metrics["predict/seen"]:.1f}' in words and 'Mistakes' in words
+    found = read_prototype_images(folder / 'prototype_images.json')
+    assert set(found.prototypes) == {'attr', 'obj'} and len(found.examples) == 6
+
+    main(['report', str(folder), '--out', str(tmp_path / 'again.html')])
+    again = Tags((tmp_path / 'again.html').read_text())
+    # The config of the checkpoint names all images, the run had 200.
+    assert '1038 of ShapesCZSL' in ' '.join(again.words)
+    assert f'{metrics["predict/seen"]:.1f}' in ' '.join(again.words)
