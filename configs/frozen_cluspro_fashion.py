@@ -5,7 +5,6 @@ _base_ = [
     '_base_/schedules/fashion_features.py',
     '_base_/default_runtime.py',
 ]
-# The paper's 0.99 is for batches of 128, hence 0.99 ** 4 for batches of 512.
 model = dict(
     space=_base_.space,
     data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
@@ -13,5 +12,4 @@ model = dict(
         peft=None,
         backbone=dict(
             _delete_=True, type='mmcluspro.CachedFeatures', backbone=_base_.dinov2,
-            features='data/features/fashion_dinov2_s')),
-    head=dict(bank=dict(momentum=0.96)))
+            features='data/features/fashion_dinov2_s')))

@@ -8,8 +8,10 @@ from mmengine.config import Config
 
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.datasets.names import readable_name
+from mmcluspro.description.clip_zoo_schema import TOWERS
 
 WIDE, TINY = (768, 512, 256), 64
+WORDS = 8  # width of the word vectors
 LARGE, SMALL = 224, 48
 TRAIN = list(range(0, 800, 50))
 VAL = list(range(0, 1020, 64))  # seen and unseen pairs
@@ -24,7 +26,7 @@ def shrink(node, vectors, projection):
         return
     kind = str(node.get('type', '')).rpartition('.')[2]
     node.pop('readable', None)
-    if kind in ('CLIPVision', 'CLIPText'):
+    if kind in TOWERS:
         node.update(arch='tiny_clip', pretrained='tiny_clip')
     elif kind == 'DINO':
         node.update(pretrained=None, img_size=SMALL, arch=dict(
@@ -36,13 +38,30 @@ def shrink(node, vectors, projection):
         node.update(features='nowhere')  # there may be real ones of the large backbone
     elif kind == 'ProjectedBackbone' and node.get('pretrained'):
         node.update(pretrained=str(projection))
-    elif kind == 'WordVectorText':
+    elif kind == 'ADEHead':  # a stored feature may hold several tokens
+        node.update(num_heads=2, in_channels=TINY // node.get('num_tokens', 1))
+    elif kind == 'ResNet':  # the smallest there is
+        node.update(depth=18, stem_channels=TINY // 8, base_channels=TINY // 8, init_cfg=None)
+    elif node.get('path', 'tiny_clip') != 'tiny_clip':
         node.update(path=str(vectors))
+    if kind == 'CAPEText':
+        node.update(num_heads=2)  # divides two of the narrow word vectors
     for key, value in node.items():
         if isinstance(value, int) and value in (*WIDE, LARGE):
             node[key] = TINY if value in WIDE else SMALL
+        elif isinstance(value, int) and value in (300, 50):  # of word vectors
+            node[key] = WORDS
         else:
             shrink(value, vectors, projection)
+
+
+def in_patches(node):
+    """Pictures in whole patches of DINOv2, 14 px, in place."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(value, int) and value == SMALL:
+            node[key] = 3 * 14
+        elif isinstance(value, (dict, list)):
+            in_patches(value)
 
 
 @pytest.fixture(scope='session')
@@ -64,7 +83,7 @@ def vectors(tmp_path_factory):
              for name in (*space.attributes, *space.objects)}
     words = sorted({word for name in names for word in readable_name(name).split()})
     path = tmp_path_factory.mktemp('vectors') / 'words.txt'
-    numbers = np.random.default_rng(0).normal(size=(len(words), 8))
+    numbers = np.random.default_rng(0).normal(size=(len(words), WORDS))
     path.write_text(''.join(f'{word} {" ".join(f"{x:.4f}" for x in row)}\n'
                             for word, row in zip(words, numbers)))
     return path
@@ -91,6 +110,8 @@ def small_config(published, vectors, projection, tmp_path):
             if loader is None:
                 continue
             shrink(loader['dataset'], vectors, projection)
+            if 'DINOv2' in str(cfg.model):
+                in_patches(loader['dataset']['pipeline'])
             loader.update(batch_size=len(indices), num_workers=0, persistent_workers=False,
                           collate_fn=dict(type='default_collate'))
             # Images instead of stored features, which have their own tests.

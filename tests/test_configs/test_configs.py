@@ -39,7 +39,8 @@ def build(path, space, vectors=None):
     model = cfg.model.to_dict()
     without_files(model, vectors)
     model['space'] = space
-    with torch.device('meta'):
+    # mmpretrain's ResNet reads numbers while it is built.
+    with torch.device('cpu' if 'mmpretrain.ResNet' in str(model['backbone']) else 'meta'):
         return MODELS.build(model)
 
 
@@ -69,7 +70,7 @@ def test_it_builds_and_its_parts_name_the_same_data(path, words):
     assert (not learns) == (cfg.train_cfg is None)
     if cfg.model.head.text.get('arch') == 'fashion_clip':
         assert cfg.model.head.text.pretrained == cfg.model.backbone.pretrained
-    elif cfg.model.head.text.type == 'mmcluspro.CLIPText':
+    elif 'arch' in cfg.model.head.text:
         tower = cfg.model.backbone.get('backbone', cfg.model.backbone)
         assert cfg.model.head.text.arch == tower.arch
 

@@ -53,7 +53,7 @@ def test_every_number_is_measured():
 
 
 def test_every_config_is_listed():
-    files = {path for folder in ('', 'baselines', 'ablations')
+    files = {path for folder in ('', 'baselines', 'ablations', 'zoo')
              for path in (ROOT / 'configs' / folder).glob('*.py')}
     assert files == {ROOT / model['Config'] for model in INDEX['Models']}
 

@@ -23,15 +23,16 @@ PRINTED = [(f'{key}-{dataset}-{row.name}', row.paper[dataset], row.std.get(datas
 
 def test_all_tables_of_the_paper_are_there():
     assert list(TABLES) == ['table1', 'table2', 'table3', 'table4a', 'table4b', 'table4c',
-                            'table4d', 'table6a', 'table6b', 'table9', 'table11']
-    assert {name for table in TABLES.values() for name in table.datasets} < set(DATASETS)
+                            'table4d', 'table6a', 'table6b', 'table7', 'table8', 'table9',
+                            'table11']
+    assert {name for table in TABLES.values() for name in table.datasets} <= set(DATASETS)
 
 
 @pytest.mark.parametrize('table, row, dataset', ROWS)
 def test_an_option_changes_the_config_or_is_the_papers_choice(table, row, dataset):
     """Of the values that a table varies, exactly one is that of the config: the paper's choice."""
     def differs(options):
-        return Run.make(ROOT / 'configs' / row.config.format(dataset=dataset), options).options
+        return Run.make(ROOT / 'configs' / row.config_on(dataset), options).options
     said = differs(row.options)
     varied = [other for other in table.rows if other.config == row.config and other.options
               and {key(option) for option in other.options} == {key(o) for o in row.options}]
@@ -64,7 +65,7 @@ def test_a_model_is_built_with_the_options(options):
 
 @pytest.mark.parametrize('table, row, dataset', FILES)
 def test_a_file_of_a_row_is_the_config_with_its_options(table, row, dataset):
-    asked = Run.make(ROOT / 'configs' / row.config.format(dataset=dataset), row.options).cfg
+    asked = Run.make(ROOT / 'configs' / row.config_on(dataset), row.options).cfg
     written = Run.make(ROOT / 'configs' / row.file.format(dataset=dataset)).cfg
     assert plain_sorted(written) == plain_sorted(asked)
 
@@ -90,8 +91,8 @@ def test_printed_numbers_are_possible():
     assert len(PRINTED) > 100
     for name, (seen, unseen, hm, auc), std in PRINTED:
         assert std is None or (len(std) == 4 and max(std) < 2), name
-        # 0.1 for rounding.
-        assert hm <= 2 * seen * unseen / (seen + unseen) + 0.1, name
+        # 0.1 for rounding. The paper prints an HM of 6.4 between 26.6 and 2.9, which allow 5.2.
+        assert hm <= 2 * seen * unseen / (seen + unseen) + 0.1 or name == 'table8-cgqa-CVGAE', name
         assert auc <= seen * unseen / 100 + 0.1, name
         assert all(0 < x < 100 and round(x, 1) == x for x in (seen, unseen, hm, auc)), name
 

@@ -77,6 +77,48 @@ def test_troika_and_released_cluspro_train_as_their_yml_files_say(
 
 @pytest.mark.parametrize('path', sorted(
     path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob('*_utzappos*.py')
-    if 'dino' not in path.name))
+    if 'dino' not in path.name and path.parent.name != 'zoo'))  # word vectors: any dash splits
 def test_all_methods_read_the_names_of_ut_zappos_by_one_rule(path):
     assert read(path).model.head.text.readable == 'dots'
+
+
+@pytest.mark.parametrize('dataset, start, decay, batch', [
+    ('mitstates', 1e-4, 1e-5, 256), ('utzappos', 5e-4, 1e-5, 256), ('cgqa', 5e-5, 1e-5, 256)])
+def test_dfsp_trains_as_in_its_yml_files(dataset, start, decay, batch):
+    cfg = read(f'baselines/dfsp_{dataset}.py')
+    assert rates(cfg) == pytest.approx([start * 0.5**(epoch // 3) for epoch in range(20)])
+    assert cfg.optim_wrapper.optimizer.weight_decay == decay
+    assert cfg.train_dataloader.batch_size * cfg.optim_wrapper.accumulative_counts == batch
+
+
+@pytest.mark.parametrize('dataset, start, decay, epochs, batch', [
+    ('mitstates', 5e-5, 2e-5, 50, 128), ('utzappos', 1e-4, 1e-5, 25, 256),
+    ('cgqa', 1e-5, 1e-5, 20, 128)])
+def test_plid_trains_as_in_its_yml_files(dataset, start, decay, epochs, batch):
+    cfg = read(f'baselines/plid_{dataset}.py')
+    assert rates(cfg) == pytest.approx(
+        [start * 0.5**(epoch // (epochs // 5)) for epoch in range(epochs)])
+    assert cfg.optim_wrapper.optimizer.weight_decay == decay
+    assert cfg.train_dataloader.batch_size * cfg.optim_wrapper.accumulative_counts == batch
+
+
+@pytest.mark.parametrize('dataset, start, batch', [
+    ('mitstates', 1e-5, 16), ('utzappos', 2e-5, 32), ('cgqa', 1e-5, 16)])
+def test_caila_trains_as_in_its_yml_files(dataset, start, batch):
+    cfg = read(f'baselines/caila_{dataset}.py')
+    assert rates(cfg) == [start] * 20
+    assert cfg.optim_wrapper.optimizer.weight_decay == 5e-5
+    assert cfg.train_dataloader.batch_size * cfg.optim_wrapper.accumulative_counts == batch
+
+
+@pytest.mark.parametrize('dataset, start, decay', [
+    ('mitstates', 5e-5, 1e-5), ('utzappos', 5e-4, 1e-5), ('cgqa', 5e-5, 5e-5)])
+def test_gipcol_has_two_rates_and_decays(dataset, start, decay):
+    cfg = read(f'baselines/gipcol_{dataset}.py')
+    graph = cfg.optim_wrapper.get('paramwise_cfg', {}).get('custom_keys', {}).get(
+        'convolutions', {})
+    optimizer = cfg.optim_wrapper.optimizer
+    assert rates(cfg) == [start] * 10 and optimizer.weight_decay == decay
+    assert start * graph.get('lr_mult', 1) == pytest.approx(5e-5)
+    assert decay * graph.get('decay_mult', 1) == pytest.approx(5e-5)
+    assert cfg.train_dataloader.batch_size * cfg.optim_wrapper.accumulative_counts == 64

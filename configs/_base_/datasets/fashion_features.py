@@ -2,6 +2,6 @@
 _base_ = 'fashion.py'
 stored = dict(features='data/features/fashion_dinov2_s', check_images=False)
 train_dataloader = dict(
-    batch_size=512, num_workers=0, dataset=dict(**stored, pipeline=_base_.test_pipeline))
+    batch_size=128, num_workers=0, dataset=dict(**stored, pipeline=_base_.test_pipeline))
 val_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)
 test_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)

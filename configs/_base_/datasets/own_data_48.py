@@ -2,7 +2,7 @@
 _base_ = 'images_224.py'
 space = dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv')
 test_pipeline = [
-    dict(type='LoadImageFromFile'),
+    dict(type='mmcluspro.LoadPicture'),
     dict(type='ResizeEdge', scale=48, edge='short', backend='pillow', interpolation='bicubic'),
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),

@@ -39,4 +39,4 @@ model = dict(
             out_dim=128,
             hidden_dim=128,
             learn_vectors=True,
-            temperature=0.02)))
+            temperature=0.1)))

@@ -1,0 +1,13 @@
+"""CAPE on stored features of ResNet-18 and word2vec (C-GQA)."""
+_base_ = [
+    '../_base_/models/cape_resnet18.py',
+    '../_base_/datasets/c_gqa_resnet18.py',
+    '../_base_/schedules/zoo.py',
+    '../_base_/default_runtime.py',
+]
+model = dict(
+    space=_base_.space,
+    backbone=dict(backbone=dict(features=_base_.features)),
+    head=dict(text=dict(temperature=0.01)))
+train_dataloader = dict(batch_size=30)
+train_cfg = dict(max_epochs=120)

@@ -1,0 +1,13 @@
+"""CAPE on stored features of the tiny CLIP (Shapes)."""
+_base_ = [
+    '../_base_/models/zoo_tiny.py',
+    '../_base_/datasets/shapes_features.py',
+    '../_base_/schedules/shapes.py',
+    '../_base_/default_runtime.py',
+]
+model = dict(
+    space=_base_.space,
+    head=dict(
+        type='mmcluspro.ThreePathHead', fusion='composition', loss_weights=dict(attr=0, obj=0),
+        text=dict(type='mmcluspro.CAPEText', out_dim=64, num_heads=2, hidden_dim=256,
+                  hidden_dropout=0.1, learn_vectors=False, temperature=0.1)))

@@ -1,0 +1,16 @@
+"""OADis on stored features of the tiny CLIP (Shapes)."""
+_base_ = [
+    '../_base_/models/zoo_tiny.py',
+    '../_base_/datasets/shapes_features.py',
+    '../_base_/schedules/shapes.py',
+    '../_base_/default_runtime.py',
+]
+model = dict(
+    space=_base_.space,
+    neck=dict(
+        _delete_=True, type='mmcluspro.OADisNeck', in_channels=64, hidden=128,
+        out_channels=64, dropout=0.3),
+    head=dict(
+        type='mmcluspro.OADisHead', in_channels=128, dim=64,
+        text=dict(type='mmcluspro.WordVectorText', out_dim=64, hidden_dim=64,
+                  temperature=0.1)))

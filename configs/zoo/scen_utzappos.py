@@ -1,0 +1,12 @@
+"""SCEN on stored features of ResNet-18 and word2vec (UT-Zappos)."""
+_base_ = [
+    '../_base_/models/scen_resnet18.py',
+    '../_base_/datasets/ut_zappos_resnet18.py',
+    '../_base_/schedules/zoo.py',
+    '../_base_/default_runtime.py',
+]
+model = dict(
+    space=_base_.space,
+    backbone=dict(backbone=dict(features=_base_.features)),
+    head=dict(text=dict(temperature=0.01)))
+train_dataloader = dict(batch_size=128)
