@@ -5,7 +5,7 @@ The image tower is the frozen DINOv2, read from its stored features; a causal te
 open_clip and a linear projection of the images learn from the shop's titles with CLIP's
 contrastive loss. Only training images are used, all of which are of seen pairs.
 
-    python tools/extract_features.py configs/frozen_dinov2_cluspro_fashion.py
+    mmcluspro extract-features frozen_dinov2_cluspro_fashion.py
     python tools/pretrain_fashion_clip.py --data data/fashion \\
         --features data/features/fashion_dinov2_s --out data/weights/fashion_clip.pt
 
@@ -146,7 +146,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--data', type=Path, default=Path('data/fashion'),
                         help='folder of prepare_fashion.py')
     parser.add_argument('--features', type=Path, default=Path('data/features/fashion_dinov2_s'),
-                        help='folder of extract_features.py')
+                        help='folder of mmcluspro extract-features')
     parser.add_argument('--split', default=VERSION)
     parser.add_argument('--out', type=Path, default=Path('data/weights/fashion_clip.pt'))
     parser.add_argument('--epochs', type=int, default=30)

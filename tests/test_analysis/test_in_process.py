@@ -1,7 +1,17 @@
 """reproduce.py --in-process: records of trainings that leave nothing else on the disk."""
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
+import torch
+from mmpretrain.structures import DataSample
 
 from experiments import Run, Store, in_process
+from experiments.fast_runs import PhaseData, evaluate, evaluate_open
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.evaluation import calculate, head_feasibility
+from mmcluspro.models import Candidates, Features
+from mmcluspro.models.zoo import CompCosHead
 
 CONFIG = '''
 model = dict(head=dict(k=1))
@@ -29,6 +39,8 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setattr(in_process, 'train', train)
     monkeypatch.setattr(in_process, 'evaluate', lambda model, data: dict.fromkeys(
         in_process.KEPT, float(model + data)))
+    monkeypatch.setattr(in_process, 'evaluate_open', lambda model, data, threshold: dict(
+        dict.fromkeys(in_process.KEPT, model / 2), threshold=threshold or 0.25))
     return reads, [Run.make(tmp_path / 'learn.py', [f'model.head.k={k}'], seed)
                    for k in (1, 7) for seed in (0, 1)]
 
@@ -43,6 +55,49 @@ def test_each_run_has_a_record_and_features_are_read_once(runs, tmp_path, capsys
     assert len(store.records) == 2 and not store.changes(todo[1])
     record = store.find(todo[1])
     assert record['metrics']['czsl/auc'] == 12 and record['val_metrics']['czsl/auc'] == 11
+    assert record['metrics']['czsl_open/auc'] == 5.5
+    assert record['metrics']['czsl_open/threshold'] == 0.25  # that of validation
     out = capsys.readouterr().out
     assert '[2/4] learn_seed1: validation AUC 11.00' in out and '12.00' not in out
     assert '[3/4] FAILED learn-head.k=7_seed0: no space left on the moon' in out
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A model on features of width 4, and a phase of 60 images."""
+    words = tmp_path / 'words.txt'
+    names = ('old', 'red', 'wet', 'cat', 'cup', 'dog')
+    numbers = np.random.default_rng(0).normal(size=(6, 4))
+    words.write_text(''.join(f'{name} {" ".join(map(str, row))}\n'
+                             for name, row in zip(names, numbers)))
+    space = CompositionSpace(names[:3], names[3:], [[0, 0], [0, 1], [1, 1], [1, 2], [2, 0]],
+                             [True, True, True, True, False])
+    torch.manual_seed(0)
+    head = CompCosHead(space=space, text=dict(
+        type='mmcluspro.LinearPairText', path=str(words), out_dim=4))
+    model = SimpleNamespace(head=head, eval=head.eval, extract_feat=Features)
+    samples = []
+    for row in (pairs := torch.arange(60) % 5).tolist():
+        samples.append(DataSample())
+        for name, value in zip(('attr', 'obj'), space.pairs[row].tolist()):
+            samples[-1].set_field(value, f'{name}_label')
+    return model, PhaseData(torch.randn(60, 4), samples, pairs, Candidates.from_space(space), space)
+
+
+def test_the_open_world_has_all_pairs_and_the_best_threshold(small):
+    model, data = small
+    best = evaluate_open(model, data)
+    assert evaluate_open(model, data, best['threshold'])['auc'] == best['auc']
+    rho = head_feasibility(model.head, data.space)[tuple(data.space.open_world().pairs.T)]
+    seen = data.space.open_world().seen
+    with torch.no_grad():
+        scores = model.head.score(Features(data.inputs), Candidates.from_space(
+            data.space.open_world())).pair
+    targets = data.space.open_world().lookup(*data.space.pairs[data.pair].T)
+    aucs = []
+    for threshold in np.linspace(rho[~seen].min(), rho[~seen].max(), 50):
+        kept = seen | (rho.double() > threshold)
+        log = scores.log().masked_fill(~kept, -1e6)
+        aucs.append(calculate(log, targets, seen)['auc'])
+    assert best['auc'] == pytest.approx(max(aucs), abs=1e-3)
+    assert best['auc'] < evaluate(model, data)['auc']

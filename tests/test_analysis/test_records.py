@@ -92,6 +92,21 @@ def test_other_files_of_the_model_are_another_result(config, tmp_path, changed):
     assert store.changes(Run.make(config)) == ['weights']
 
 
+@pytest.mark.parametrize('missing', ['weights.pt', 'features'])
+def test_a_machine_without_the_files_reads_the_same_records(config, tmp_path, missing):
+    (tmp_path / 'features').mkdir()
+    (tmp_path / 'features' / 'features.json').write_bytes(b'{}')
+    (tmp_path / 'weights.pt').write_bytes(b'one')
+    config.write_text(f"""model = dict(pretrained={str(tmp_path / 'weights.pt')!r}, k=1,
+                          features={str(tmp_path / 'features')!r})\ntrain_cfg = None""")
+    store = Store(tmp_path / 'runs')
+    store.save(Run.make(config), metrics=METRICS)
+    (tmp_path / missing).rename(tmp_path / 'elsewhere')
+    assert store.changes(Run.make(config)) == []
+    config.write_text(config.read_text().replace('k=1', 'k=3'))
+    assert store.changes(Run.make(config)) == ['model']  # the rest is still compared
+
+
 def test_a_long_text_in_a_model_is_no_file(config):
     config.write_text(f'model = dict(context={"word " * 100!r})\ntrain_cfg = None')
     assert 'weights' not in Run.make(config).fingerprint

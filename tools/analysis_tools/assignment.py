@@ -38,9 +38,9 @@ from mmcluspro.visualization.phase_run import phase_dataset
 NAMES = {'nearest': 'nearest prototype', 'batch': "`scope='batch'`"}
 
 
-def from_checkpoint(path: str) -> dict[str, Branch]:
+def from_checkpoint(path: str, config: str | None) -> dict[str, Branch]:
     """Features of the training images of a checkpoint, without augmentation."""
-    model = load_model(path)
+    model = load_model(path, config=config)
     dataset = phase_dataset(model, 'train')
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
     features, labels = primitive_features(model, loader, np.arange(len(dataset)))
@@ -69,7 +69,7 @@ def from_pairs(path: Path, images: int, dim: int) -> dict[str, Branch]:
 
 def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
     """One record by strategy and branch."""
-    branches = (from_checkpoint(args.checkpoint) if args.checkpoint
+    branches = (from_checkpoint(args.checkpoint, args.config) if args.checkpoint
                 else from_pairs(args.pairs, args.images, args.dim))
     total = len(branches['attr'].labels)
     chosen = torch.randperm(total, generator=torch.Generator().manual_seed(0))[
@@ -101,6 +101,8 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument('--checkpoint', metavar='FILE', help='of a head with prototypes')
     source.add_argument('--pairs', type=Path, metavar='FILE', help='"attribute object" per line')
+    parser.add_argument('--config', help='of the checkpoint, where towers or features come from '
+                        'local files')
     parser.add_argument('--name', default='own data', help='of the data, in the records')
     parser.add_argument('--batch', type=int, default=64, help='default 64')
     parser.add_argument('--steps', type=int, default=60, help='batches to assign (default 60)')

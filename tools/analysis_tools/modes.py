@@ -1,4 +1,4 @@
-"""What do prototypes stand for? NMI with the hidden modes of Shapes and with the other primitive.
+"""What do prototypes stand for? NMI with the other primitive, and with the hidden modes of Shapes.
 
     python tools/analysis_tools/modes.py work_dirs/baseline_shapes/best_*.pth \
         work_dirs/cluspro_shapes/best_*.pth --out modes.jsonl
@@ -7,6 +7,7 @@ For each checkpoint, over its training images: k-means with K clusters inside ea
 object, and, where there are prototypes, the nearest of them. Without --clusters, K is that of the
 first checkpoint that has prototypes, or 5. A cluster that agrees with the mode can do so through
 the other primitive, on which the mode depends: the row "the mode itself" says how far that goes.
+Datasets other than Shapes have no hidden modes; for them only the other primitive is compared.
 
     python tools/analysis_tools/modes.py --table docs/results/modes.jsonl
 
@@ -37,27 +38,18 @@ CLUSTERS = dict(kmeans='k-means', prototypes='nearest prototype', chance='k-mean
                 mode='the mode itself')
 
 
-def training_set(model: Any) -> Any:
-    """The training images of a checkpoint, without augmentation."""
-    dataset = phase_dataset(model, 'train')
-    if 'attr_mode' not in dataset.get_data_info(0):
-        raise ValueError(f'{type(dataset).__name__} has no hidden modes: only ShapesCZSL knows '
-                         'them. Give checkpoints that were trained on Shapes.')
-    return dataset
-
-
 def measure(model: Any, num_clusters: int) -> dict[str, float]:
     """Agreement of clusters with the modes and with the other primitive.
 
     Args:
-        model (nn.Module): Classifier that was trained on Shapes.
+        model (nn.Module): Classifier.
         num_clusters (int): K of k-means.
 
     Returns:
         dict[str, float]: NMI by ``<branch>_<clusters>_<target>``: branch attr or obj, clusters of
-        ``CLUSTERS``, target mode or partner.
+        ``CLUSTERS``, target mode (where the dataset knows it) or partner.
     """
-    dataset = training_set(model)
+    dataset = phase_dataset(model, 'train')  # without augmentation
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
     features, labels = primitive_features(model, loader, np.arange(len(dataset)))
     samples = [dataset.get_data_info(i) for i in range(len(dataset))]
@@ -65,8 +57,9 @@ def measure(model: Any, num_clusters: int) -> dict[str, float]:
     rows: dict[str, float] = {}
     for branch, other in zip(BRANCHES, BRANCHES[::-1]):
         label: Tensor = labels[branch]
-        targets = dict(mode=torch.tensor([sample[f'{branch}_mode'] for sample in samples]),
-                       partner=labels[other])
+        targets = dict(partner=labels[other])
+        if f'{branch}_mode' in samples[0]:
+            targets['mode'] = torch.tensor([sample[f'{branch}_mode'] for sample in samples])
         sizes = torch.full((int(label.max()) + 1, ), num_clusters)
         clusters = dict(kmeans=kmeans_clusters(features[branch], label, sizes))
         if branch in getattr(model.head, 'banks', {}):
@@ -78,8 +71,9 @@ def measure(model: Any, num_clusters: int) -> dict[str, float]:
                 rows[f'{branch}_{name}_{target}'] = mode_agreement(found, values, label)
             rows[f'{branch}_chance_{target}'] = mode_agreement(
                 clusters['kmeans'], values[shuffle], label)
-        rows[f'{branch}_mode_partner'] = mode_agreement(
-            targets['mode'], targets['partner'], label)
+        if 'mode' in targets:
+            rows[f'{branch}_mode_partner'] = mode_agreement(
+                targets['mode'], targets['partner'], label)
     return rows
 
 
@@ -120,6 +114,8 @@ def main() -> None:
     parser.add_argument('checkpoints', nargs='*')
     parser.add_argument('--table', type=Path, metavar='FILE',
                         help='print the table of a file that --out wrote')
+    parser.add_argument('--config', help='of the checkpoints, where towers or features come from '
+                        'local files')
     parser.add_argument('--clusters', type=int, help='K of k-means')
     parser.add_argument('--out', type=Path, help='JSON-lines file that the numbers are added to')
     args = parser.parse_args()
@@ -127,7 +123,7 @@ def main() -> None:
         return print_rows(read_file(args.table))
     if not args.checkpoints:
         parser.error('give checkpoints, or --table FILE.')
-    models = {path: load_model(path) for path in args.checkpoints}
+    models = {path: load_model(path, config=args.config) for path in args.checkpoints}
     sizes = [int(model.head.bank(branch).sizes.max()) for model in models.values()
              for branch in getattr(model.head, 'banks', {})]
     results = {path: measure(model, args.clusters or (sizes or [5])[0])

@@ -54,8 +54,8 @@ def parse_args() -> argparse.Namespace:
                         help='on CPUs, fork the runs from this process instead of starting Python '
                         'for each: saves seconds per run, which is most of a run on features')
     parser.add_argument('--in-process', action='store_true',
-                        help='for configs on stored features: train and evaluate (closed world) in '
-                        'this process, without checkpoints and logs, in seconds per run')
+                        help='for configs on stored features: train and evaluate in this process, '
+                        'without checkpoints and logs, in seconds per run')
     parser.add_argument('--rows', nargs='+', metavar='NAME', help='only these rows')
     parser.add_argument('--reference', metavar='NAME',
                         help='row that differences are taken to (default: the first of the table; '

@@ -17,7 +17,8 @@ from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 HEADER = ('part', 'ATen calls', 'host syncs', 'peak MB', 'CPU time')
-FULL = (('memory.py', ), ('clustering.py', ), ('text.py', ), ('hsic.py', ), ('metric.py', ))
+FULL = (('memory.py', ), ('clustering.py', ), ('text.py', ), ('hsic.py', ), ('metric.py', ),
+        ('loading.py', ), ('scale.py', ))
 
 
 def cpu_seconds(*command: str) -> float:

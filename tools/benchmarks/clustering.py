@@ -11,7 +11,6 @@ Features are drawn around K modes per class; classes follow 1/sqrt(rank).
 Usage: python tools/benchmarks/clustering.py [--threads 1] [--only solver|kappa|step]
 """
 import argparse
-import statistics
 import time
 
 import torch
@@ -111,14 +110,14 @@ def released_loop(features, labels, prototypes, kappa, epsilon, outer=10, inner=
 
 
 def seconds(function, *args, repeats=7):
-    """Median CPU time of a call."""
+    """Least CPU time of a call: what a busy machine adds is not ours."""
     function(*args)
     times = []
     for _ in range(repeats):
         start = time.process_time()
         function(*args)
         times.append(time.process_time() - start)
-    return statistics.median(times)
+    return min(times)
 
 
 def measure_solver():
@@ -136,7 +135,7 @@ def measure_solver():
         tables = [bank.prototypes for bank in whole]
         loops = [(each[0], each[1], table, *RELEASED.values())
                  for each, table in zip(branches, tables)]
-        loop = sum(seconds(released_loop, *each, repeats=1) for each in loops)
+        loop = sum(seconds(released_loop, *each, repeats=3) for each in loops)
         found = torch.cat(assign_together(whole, features, labels))
         wanted = torch.cat([released_loop(*each) for each in loops])
         share = sum(int(bank.transported) for bank in default) / sum(

@@ -155,12 +155,14 @@ class Process:
     def wait(self, seconds: float) -> bool:
         """Whether the process ended within so many seconds."""
         end = time.monotonic() + seconds
-        while self.code is None and time.monotonic() < end:
+        while self.code is None:  # looks at least once, also where the time is 0
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() >= end:
                 break
-            time.sleep(0.005)
+            else:
+                time.sleep(0.005)
         return self.code is not None
 
     def send(self, number: int) -> None:

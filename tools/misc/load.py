@@ -9,6 +9,7 @@
 once, each request with a new word. ``predict`` calls the inferencer again and again, every tenth
 call with new words. ``train`` trains for so many iterations, ``names`` asks for so many pairs, by
 the inferencer and by the text box of the page. Memory is the resident set of the process.
+``--record docs/results/load.jsonl`` adds what was measured as a line of JSON.
 """
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ from PIL import Image
 
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 COUNTS = dict(predict=10_000, train=3_000, names=100_000)
+RECORD: dict[str, object] = {}  # what the run measured
 START = 'from mmcluspro.cli import main; raise SystemExit(main())'
 
 
@@ -110,6 +112,10 @@ def load_page(clients: int, requests: int) -> int:
             page.kill()
             page.wait()
     times = [seconds for seconds, answered in results if answered]
+    RECORD.update(clients=clients, requests=len(results), answered=len(times),
+                  median_seconds=round(median(times or [0]), 2),
+                  slowest_seconds=round(max(times or [0]), 2), mb_before=round(before),
+                  mb_after=round(after))
     print('| clients at once | requests | answered | refused | median s | slowest s | MB before | '
           f'MB after |\n|---|---|---|---|---|---|---|---|\n| {clients} | {len(results)} | '
           f'{len(times)} | {len(results) - len(times)} | {median(times or [0]):.2f} | '
@@ -133,6 +139,8 @@ class Memory:
     def verdict(self) -> int:
         """1 if the memory grew."""
         grown = self.found[-1] - self.found[1 if len(self.found) > 1 else 0]
+        RECORD.update(every=self.every, mb=[round(value, 1) for value in self.found],
+                      mb_grown=round(grown, 1))
         print(f'growth after the first tenths: {grown:.1f} MB')
         return 0 if grown < 50 else 1
 
@@ -144,8 +152,9 @@ def load_predictions(count: int) -> int:
     image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
     memory = Memory('predictions', count)
     for number in range(1, count + 1):
-        pairs = [('red', 'star'), (f'w{number}', f't{number}')] if number % 10 == 0 else None
-        inferencer(image, pairs, workers=0)
+        # Hexadecimal: the tiny tower has room for few digits.
+        new = [('red', 'star'), (f'w{number:x}', f't{number:x}')] if number % 10 == 0 else None
+        inferencer(image, new, workers=0)
         memory.look(number)
     return memory.verdict()
 
@@ -191,8 +200,10 @@ def load_names(count: int) -> int:
         print(f'the page: {error}')
     inferencer, before, start = zero_shot_inferencer('cpu'), megabytes(), time.monotonic()
     (result, ) = inferencer(np.zeros((64, 64, 3), dtype=np.uint8), pairs, workers=0)
-    print(f'the inferencer: {count:,} pairs answered after {time.monotonic() - start:.1f} s, '
-          f'{before:.0f} MB before, {megabytes():.0f} MB after, best {result.pairs[0].attribute} '
+    seconds, after = time.monotonic() - start, megabytes()
+    RECORD.update(seconds=round(seconds, 1), mb_before=round(before), mb_after=round(after))
+    print(f'the inferencer: {count:,} pairs answered after {seconds:.1f} s, '
+          f'{before:.0f} MB before, {after:.0f} MB after, best {result.pairs[0].attribute} '
           f'{result.pairs[0].object}')
     return 0
 
@@ -206,13 +217,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     page.add_argument('--requests', type=int, default=4, help='of each client')
     for name, count in COUNTS.items():
         kinds.add_parser(name).add_argument('--count', type=int, default=count)
+    for kind in kinds.choices.values():
+        kind.add_argument('--record', help='file to which the numbers are added as a line of JSON')
     args = parser.parse_args(argv)
+    begin = time.monotonic()
     if args.kind == 'page':
-        return load_page(args.clients, args.requests)
-    import warnings
-    warnings.simplefilter('ignore')
-    return dict(predict=load_predictions, train=load_training, names=load_names)[args.kind](
-        args.count)
+        code = load_page(args.clients, args.requests)
+    else:
+        import warnings
+        warnings.simplefilter('ignore')
+        code = dict(predict=load_predictions, train=load_training, names=load_names)[args.kind](
+            args.count)
+        RECORD.update(count=args.count)
+    if args.record:
+        line = dict(kind=args.kind, **RECORD, seconds_in_all=round(time.monotonic() - begin),
+                    load_average=round(os.getloadavg()[2], 1), date=time.strftime('%Y-%m-%d'))
+        with open(args.record, 'a') as file:
+            file.write(json.dumps(line) + '\n')
+    return code
 
 
 if __name__ == '__main__':

@@ -59,6 +59,7 @@ READERS: dict[str, Reader] = {
     'feature shard': Reader(plain.make_features('00000-*.npy'), plain.read_features, True),
     'exported table': Reader(plain.make_exported_table, plain.read_exported_table, True),
     'curves': Reader(plain.make_curves, plain.read_curve_file, True),
+    'prototype images': Reader(plain.make_prototype_images, plain.read_prototype_image_file, True),
     'tables YAML': Reader(plain.make_yaml, plain.read_yaml),
     'records': Reader(plain.make_record, plain.read_record),
 }

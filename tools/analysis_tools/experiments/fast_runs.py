@@ -3,7 +3,7 @@
 The model, its losses, the optimiser and the metric are those of the config; what is left out is
 everything that a training on disk needs (checkpoints, logs, hooks other than the prototypes').
 """
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,8 @@ from mmpretrain.registry import DATASETS
 from mmpretrain.structures import DataSample
 from torch import Tensor
 
-from mmcluspro.evaluation import calculate
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.evaluation import CZSLMetric, calculate, head_feasibility
 from mmcluspro.models import Candidates
 from mmcluspro.models.text import word_vectors
 from mmcluspro.registry import MODELS
@@ -40,11 +41,13 @@ class PhaseData:
         samples (list[DataSample]): Their labels.
         pair (Tensor): Row of the true pair in ``candidates.pairs``, shape (N,).
         candidates (Candidates): Pairs of the phase.
+        space (CompositionSpace): Names and pairs of the phase.
     """
     inputs: Tensor
     samples: list[DataSample]
     pair: Tensor
     candidates: Candidates
+    space: CompositionSpace
 
 
 def read_phases(cfg: Config, phases: tuple[str, ...] = ('train', 'val')) -> dict[str, PhaseData]:
@@ -61,7 +64,7 @@ def read_phases(cfg: Config, phases: tuple[str, ...] = ('train', 'val')) -> dict
         found[phase] = PhaseData(
             torch.stack([each['inputs'] for each in packed]), samples,
             torch.tensor([int(sample.pair_label) for sample in samples]),
-            Candidates.from_space(dataset.space))
+            Candidates.from_space(dataset.space), dataset.space)
     return found
 
 
@@ -93,6 +96,7 @@ def train(cfg: Config, data: PhaseData, seed: int,
     done = 0
     for epoch in range(epochs):
         torch.manual_seed(int(np.random.SeedSequence((seed, epoch)).generate_state(1)[0]))
+        model.head.begin_epoch(epoch)
         for batch in torch.randperm(len(data.samples)).split(size):
             for name, (first, last) in (schedule or {}).items():
                 getattr(model.head, f'loss_{name}').loss_weight = (
@@ -121,12 +125,39 @@ def _start_prototypes(model: Any, data: PhaseData) -> None:
 @torch.no_grad()
 def evaluate(model: Any, data: PhaseData) -> dict[str, float]:
     """Closed-world numbers of a phase, as ``CZSLMetric`` has them."""
+    return calculate(
+        torch.cat(list(_scores(model, data, data.candidates))), data.pair, data.candidates.seen,
+        data.candidates.pairs, bias_on='log' if model.head.link == 'log' else 'score')
+
+
+@torch.no_grad()
+def evaluate_open(model: Any, data: PhaseData, threshold: float | None = None) -> dict[str, float]:
+    """Open-world numbers of a phase, as ``CZSLMetric`` has them, with ``threshold``.
+
+    Args:
+        model (Any): A trained model.
+        data (PhaseData): The phase.
+        threshold (float, optional): Of the feasibility, which validation chose. Defaults to None:
+            the best one is searched for.
+    """
+    metric = CZSLMetric(world='open', threshold='search' if threshold is None else threshold)
+    metric.dataset_meta = dict(space=data.space.to_dict())
+    metric.set_link(model.head.link)
+    metric.set_feasibility(head_feasibility(model.head, data.space))
+    labels = iter(data.samples)
+    for scores in _scores(model, data, Candidates.from_space(data.space.open_world())):
+        metric.process(None, [
+            dict(open_score=row, attr_label=int(sample.attr_label), obj_label=int(sample.obj_label))
+            for row, sample in zip(scores, labels)])
+    return {key.partition('/')[2]: value
+            for key, value in metric.evaluate(len(data.samples)).items()}
+
+
+def _scores(model: Any, data: PhaseData, candidates: Candidates) -> Iterator[Tensor]:
+    """Scores (B, P) of the images, batch by batch."""
     model.eval()
     model.head.forget_adaptation()
-    scores = []
     for inputs in data.inputs.split(BATCH):
         features = model.extract_feat(inputs)
         model.head.adapt(features)
-        scores.append(model.head.score(features, data.candidates).pair)
-    return calculate(torch.cat(scores), data.pair, data.candidates.seen, data.candidates.pairs,
-                     bias_on='log' if model.head.link == 'log' else 'score')
+        yield model.head.score(features, candidates).pair

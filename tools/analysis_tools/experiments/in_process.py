@@ -11,7 +11,14 @@ from mmengine.logging import MMLogger
 from mmcluspro.registry import MODELS
 
 from .execution import clock, commit_of
-from .fast_runs import PhaseData, evaluate, read_phases, read_vectors_once, train
+from .fast_runs import (
+    PhaseData,
+    evaluate,
+    evaluate_open,
+    read_phases,
+    read_vectors_once,
+    train,
+)
 from .records import Run
 from .run_store import Store
 
@@ -19,7 +26,7 @@ KEPT = ('seen', 'unseen', 'hm', 'auc', 'auc_exact', 'attr_acc', 'obj_acc')
 
 
 class InProcess:
-    """Trains and evaluates (closed world) without work folders, see :mod:`.fast_runs`.
+    """Trains and evaluates in both worlds without work folders, see :mod:`.fast_runs`.
 
     Args:
         store (Store): Where the records go.
@@ -54,7 +61,10 @@ class InProcess:
 
     def measure(self, run: Run, phases: tuple[str, ...] = ('val', 'test')
                 ) -> dict[str, dict[str, float]]:
-        """Numbers of the last epoch by phase, named as ``CZSLMetric`` does."""
+        """Numbers of the last epoch by phase, named as ``CZSLMetric`` does.
+
+        The first phase chooses the threshold of the open world for the others.
+        """
         loaders = {phase: dict(run.cfg[f'{phase}_dataloader']['dataset'])
                    for phase in ('train', *phases) if run.cfg.get(f'{phase}_dataloader')}
         key = json.dumps(loaders, sort_keys=True, default=str)
@@ -63,8 +73,12 @@ class InProcess:
         data = self.data[key]
         cfg = deepcopy(run.cfg)  # building a model changes its config, which identifies the run
         model = train(cfg, data['train'], run.seed) if run.learns else MODELS.build(cfg.model)
-        found = {}
+        found, threshold = {}, None
         for phase in phases:
-            numbers = evaluate(model, data[phase])
-            found[phase] = {f'czsl/{name}': round(numbers[name], 4) for name in KEPT}
+            closed = evaluate(model, data[phase])
+            open_ = evaluate_open(model, data[phase], threshold)
+            threshold = open_['threshold']
+            found[phase] = {
+                **{f'czsl/{name}': round(closed[name], 4) for name in KEPT},
+                **{f'czsl_open/{name}': round(open_[name], 4) for name in (*KEPT, 'threshold')}}
         return found

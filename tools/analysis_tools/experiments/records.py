@@ -193,3 +193,8 @@ class Run:
     def fingerprint(self) -> dict[str, str]:
         """dict[str, str]: See :func:`fingerprint`."""
         return fingerprint(self.cfg)
+
+    @cached_property
+    def has_files(self) -> bool:
+        """bool: Whether all files and folders that the model names by a path are here."""
+        return all(os.path.exists(name) for name in _texts(self.cfg.get('model')) if '/' in name)

@@ -40,12 +40,18 @@ class Store:
         return self.records.get(run.key)
 
     def changes(self, run: Run) -> list[str]:
-        """Sections in which the record's config differs from today's."""
+        """Sections in which the record's config differs from today's.
+
+        The files of the model are compared only on a machine that has all of them, so that a fresh
+        clone without data reads the same records.
+        """
         record = self.find(run)
         if record is None or 'fingerprint' not in record:
             return []
         then, now = record['fingerprint'], run.fingerprint
-        return sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
+        ignored = set() if run.has_files else {'weights'}
+        return sorted(key for key in (then.keys() | now.keys()) - ignored
+                      if then.get(key) != now.get(key))
 
     def accept(self, run: Run, sections: Collection[str]) -> bool:
         """Takes over a record whose config differs in the given sections only.

@@ -57,7 +57,7 @@ def row_runs(rows: Sequence[Row], dataset: str, configs: Any, seeds: Sequence[in
     """
     runs = {}
     for row in rows:
-        first = Run.make(configs / row.config.format(dataset=dataset),
+        first = Run.make(configs / row.config_on(dataset),
                          (*row.options, *options), seeds[0])
         runs[row.name] = [first.with_seed(seed)
                           for seed in (seeds if first.learns else [0])]

@@ -25,6 +25,7 @@ class Row:
         name (str): As printed.
         config (str): Config below ``configs/`` or an absolute path, with
             ``{dataset}``; empty for a method that is not in this package.
+        elsewhere (dict): Config by dataset where it has another name.
         options (tuple[str]): ``KEY=VALUE`` as for ``--cfg-options``.
         file (str): Config that has these options in it already, or empty.
         paper (dict): The paper's seen, unseen, HM and AUC by dataset.
@@ -36,6 +37,11 @@ class Row:
     file: str = ''
     paper: dict[str, list[float]] = field(default_factory=dict)
     std: dict[str, list[float]] = field(default_factory=dict)
+    elsewhere: dict[str, str] = field(default_factory=dict)
+
+    def config_on(self, dataset: str) -> str:
+        """The config of a dataset."""
+        return self.elsewhere.get(dataset, self.config).format(dataset=dataset)
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,10 @@ def _row_faults(row: Any, where: str) -> list[str]:
     options = row.get('options', [])
     faults += [f'{where}: options is {options!r:.80}'] * (
         not isinstance(options, list) or not all(isinstance(option, str) for option in options))
+    elsewhere = row.get('elsewhere', {})
+    faults += [f'{where}: elsewhere is {elsewhere!r:.80}'] * (
+        not isinstance(elsewhere, dict)
+        or not all(isinstance(part, str) for pair in elsewhere.items() for part in pair))
     for name in ('paper', 'std'):
         numbers = row.get(name, {})
         good = isinstance(numbers, dict) and all(

@@ -57,6 +57,29 @@ def make_curves(folder: Path) -> Path:
     return write_curves(dict(closed=curve), folder / 'test_curve.json')
 
 
+def make_prototype_images(folder: Path) -> Path:
+    from PIL import Image
+
+    from mmcluspro.apis.prototype_images import (
+        PrototypeImages,
+        ShownExample,
+        ShownPrototype,
+        as_jpeg,
+        write_prototype_images,
+    )
+    pictures = [as_jpeg(Image.new('RGB', (9, 9), color), 9) for color in ('red', 'blue')]
+    found = PrototypeImages(dict(attr='abc'), dict(attr={0: ShownPrototype(0.5, False, [0, 1])}),
+                            pictures, [ShownExample(1, 'wet', 'cat', True)])
+    return write_prototype_images(found, folder / 'prototype_images.json')
+
+
+def read_prototype_image_file(path: Path) -> Any:
+    from dataclasses import asdict
+
+    from mmcluspro.apis.prototype_images import read_prototype_images
+    return asdict(read_prototype_images(path))
+
+
 def read_curve_file(path: Path) -> Any:
     from mmcluspro.visualization.curve_file import read_curves
     return {world: [*stored.curve, stored.auc, stored.hm]
