@@ -7,8 +7,21 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 
-def read_image(path, resize, size, interpolation, **_):  # the rest happens inside the graph
-    image = ImageOps.exif_transpose(Image.open(path)).convert('RGB')
+def open_image(path, background):  # sixteen bits: the upper eight; transparent: on a colour
+    image = ImageOps.exif_transpose(Image.open(path))
+    if image.mode[0] == 'I':
+        grey = np.asarray(image).astype(int)
+        grey = np.clip(grey >> 8 if grey.max() > 255 else grey, 0, 255)
+        image = Image.fromarray(grey.astype(np.uint8))
+    elif background and (image.mode in ('RGBA', 'LA', 'PA') or 'transparency' in image.info):
+        pixels = np.asarray(image.convert('RGBA')).astype(np.float32)
+        alpha = pixels[..., 3:] / 255
+        mixed = pixels[..., :3] * alpha + np.float32(background) * (1 - alpha)
+        image = Image.fromarray(np.rint(mixed).astype(np.uint8))
+    return image.convert('RGB')
+
+def read_image(path, resize, size, interpolation, background=(255, 255, 255), **_):
+    image = open_image(path, background)  # what follows the cut happens inside the graph
     edges = [int(resize * edge / min(image.size)) for edge in image.size]
     image = image.resize(edges, Image.Resampling[interpolation.upper()])
     x, y = (round((edge - size) / 2) for edge in edges)

@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 DISTRIBUTION = {
     'PIL': 'pillow', 'yaml': 'pyyaml', 'sklearn': 'scikit-learn', 'open_clip': 'open_clip_torch',
     'mmcv': 'mmcv-lite', 'ot': 'POT', 'modelindex': 'model-index', 'mim': 'openmim',
-    'ignite': 'pytorch-ignite',
+    'ignite': 'pytorch-ignite', 'pillow_heif': 'pillow-heif',
     'torch.utils.tensorboard': 'tensorboard',
     # The image library of mmcv, in the variant (with or without windows) that it installs.
     'cv2': 'mmcv-lite',
@@ -68,13 +68,13 @@ def undeclared(folder, allowed):
 def test_the_package_imports_what_it_declares():
     def allowed(path):
         part = path.relative_to(ROOT / 'mmcluspro').parts[0]
-        return declared('mm', *([EXTRA[part]] if part in EXTRA else []))
+        return declared('mm', 'frames', 'heic', *([EXTRA[part]] if part in EXTRA else []))
     assert undeclared('mmcluspro', allowed) == set()
 
 
 @pytest.mark.parametrize('folder, extras', [
     ('tools', ['viz', 'export', 'words']),
-    ('tests', ['test', 'demo', 'docs', 'export', 'viz', 'words']),
+    ('tests', ['test', 'demo', 'docs', 'export', 'frames', 'viz', 'words', 'heic']),
     ('docs', ['docs', 'export'])])
 def test_the_rest_imports_what_the_extras_declare(folder, extras):
     assert undeclared(folder, lambda path: declared('mm', *extras)) == set()

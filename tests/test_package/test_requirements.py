@@ -17,7 +17,24 @@ def test_a_missing_package_is_named(name):
         [sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT, check=False)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f'ImportError: mmcluspro needs {name}, which is not installed: pip')
-    assert "'mmcluspro[mm]'" in last and 'onedl-mmengine' in last
+    assert f"pip install -e '{ROOT}[mm]'" in last and 'onedl-mmengine' in last
+
+
+@pytest.mark.parametrize('source, wanted', [
+    (None, "pip install 'mmcluspro[demo]'"),
+    ('{}', "pip install 'mmcluspro[demo]'"),
+    ('{"url": "file:///x/mmcluspro-0.1.0.whl", "archive_info": {}}',
+     "pip install 'mmcluspro[demo] @ file:///x/mmcluspro-0.1.0.whl'"),
+    ('{"url": "https://example.org/m.git", "vcs_info": {"vcs": "git", "commit_id": "1"}}',
+     "pip install 'mmcluspro[demo] @ git+https://example.org/m.git'")])
+def test_the_name_of_an_extra_fits_the_way_of_the_install(source, wanted, monkeypatch, tmp_path):
+    class Installed:
+        def read_text(self, name):
+            return source
+
+    monkeypatch.setattr(requirements, '__file__', str(tmp_path / 'site' / 'mmcluspro' / 'r.py'))
+    monkeypatch.setattr(requirements, 'distribution', lambda name: Installed())
+    assert requirements.extra_command('demo') == wanted
 
 
 @pytest.mark.parametrize('version, fits', [

@@ -19,12 +19,24 @@ def run(*command, cwd, **env):
 
 
 @pytest.fixture(scope='module')
-def wheel(tmp_path_factory):
-    """Built from a copy: setuptools leaves build/ and egg-info/ in the source."""
-    folder = tmp_path_factory.mktemp('wheel')
+def archive(tmp_path_factory):
+    """The source archive, built from a copy: setuptools leaves egg-info/ in the source."""
+    folder = tmp_path_factory.mktemp('sdist')
     source = folder / 'source'
     skip = shutil.ignore_patterns('.git', '.mim', 'work_dirs', 'data', '.*_cache', '__pycache__')
     shutil.copytree(ROOT, source, ignore=skip)
+    code = ('from setuptools.build_meta import build_sdist as build; import sys; '
+            'build(sys.argv[1])')
+    done = run('-c', code, folder, cwd=source)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob('*.tar.gz'))
+
+
+@pytest.fixture(scope='module')
+def wheel(archive, tmp_path_factory):
+    """Built from the source archive, so that nothing can be missing there."""
+    folder = tmp_path_factory.mktemp('wheel')
+    source = archive
     done = run('-m', 'pip', 'wheel', '--no-deps', '--no-build-isolation', '-q', '-w', folder,
                source, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -37,6 +49,13 @@ def installed(wheel, tmp_path_factory):
     done = run('-m', 'pip', 'install', '--no-deps', '-q', '--target', site, wheel, cwd=site)
     assert done.returncode == 0, done.stderr
     return site
+
+
+def test_both_pass_the_check_of_an_index(archive, wheel, tmp_path):
+    pytest.importorskip('twine')
+    done = run('-m', 'twine', 'check', '--strict', archive, wheel, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count('PASSED') == 2
 
 
 def test_it_carries_configs_tools_and_weights(wheel):
