@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from mmcluspro.cli.command_table import COMMANDS
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:  # pytest brings it
@@ -34,10 +36,10 @@ PAGES = [ROOT / 'README.md', ROOT / 'configs' / 'README.md', *sorted((ROOT / 'do
 NEEDS = {'gpu', 'data', 'network', 'checkpoint'}
 # Commands of others, which have nothing of ours to check.
 FOREIGN = {'pytest', 'mkdocs', 'mim', 'git', 'tensorboard', 'cd', 'mv', 'mkdir', 'ls', 'cat',
-           'head', 'unzip'}
+           'head', 'unzip', 'curl'}
 COMMAND = re.compile(
     r'(?:\w+=\S+ )*(?:python (?:-m )?\S|tools/\S+\.sh \S|pip install \S|'
-    r'mmcluspro (?:train|test|predict|check-data|make-split|export|demo) \S)')
+    rf'mmcluspro (?:{"|".join(COMMANDS)}) \S)')
 
 
 @dataclass(frozen=True)
