@@ -19,6 +19,7 @@ from variants import (
     PrototypeLogitsHead,
     RecombinationHead,
     TextContrast,
+    TransferHead,
 )
 from variants.classifier import soft_cosine
 from variants.conditional import aligned
@@ -209,6 +210,28 @@ def test_recombination_classifies_prototypes_of_the_unseen_pair():
     assert losses['virtual_loss'].item() == pytest.approx(
         -0.5 * logits.log_softmax(dim=0)[11].item(), rel=1e-4)
     assert {'real_loss', 'pcl_loss', 'pair_loss'} <= losses.keys()
+
+
+@pytest.mark.parametrize('donor', ['other', 'own'])
+def test_transfer_classifies_features_with_the_looks_of_a_donor(donor):
+    head, features, samples, _ = make_head(TransferHead, donor=donor, transfer_weight=0.5)
+    state, labels = head.generator.get_state(), head.labels(samples)
+    losses = head.loss(features, samples)
+    head.generator.set_state(state)
+    for branch, size, table in (('attr', 3, 0), ('obj', 4, 1)):
+        own = labels[branch]
+        donors = own if donor == 'own' else torch.randint(
+            size, own.shape, generator=head.generator)
+        chosen = torch.randint(2, own.shape, generator=head.generator)
+        literal = []
+        for feature, label, giver, look in zip(features.primitives[branch], own, donors, chosen):
+            unit = feature / feature.norm()
+            looks = head.bank(branch).prototypes[2 * giver:2 * giver + 2]
+            virtual = unit + looks[look] - looks[(looks @ unit).argmax()]
+            logits = torch.tensor(2.0).exp() * head.text.tables[table] @ virtual / virtual.norm()
+            literal.append(-logits.log_softmax(dim=0)[label])
+        assert losses[f'{branch}_transfer_loss'].item() == pytest.approx(
+            0.5 * torch.stack(literal).mean().item(), rel=1e-4)
 
 
 @pytest.mark.parametrize('dataset', ['fashion', 'shapes'])

@@ -3,6 +3,7 @@ from .classifier import PrototypeLogitsHead
 from .conditional import AdversarialProbe, ConditionalAlignment
 from .contrast import OwnPCLLoss, TextContrast
 from .recombination import RecombinationHead
+from .transfer import TransferHead
 
 __all__ = ['AdversarialProbe', 'ConditionalAlignment', 'OwnPCLLoss', 'PrototypeLogitsHead',
-           'RecombinationHead', 'TextContrast']
+           'RecombinationHead', 'TextContrast', 'TransferHead']
