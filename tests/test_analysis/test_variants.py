@@ -194,8 +194,10 @@ def test_prototypes_move_to_test_images_and_are_forgotten():
     torch.testing.assert_close(head.score(features, candidates).pair, before)
 
 
-def test_recombination_classifies_prototypes_of_the_unseen_pair():
-    head, features, samples, _ = make_head(RecombinationHead, virtual=5, virtual_weight=0.5)
+@pytest.mark.parametrize('source', ['prototypes', 'texts'])
+def test_recombination_classifies_prototypes_of_the_unseen_pair(source):
+    head, features, samples, _ = make_head(RecombinationHead, virtual=5, virtual_weight=0.5,
+                                           source=source)
     assert head.unseen.tolist() == [[2, 3]]
     torch.nn.init.normal_(head.composer.weight)
     state = head.generator.get_state()
@@ -205,6 +207,8 @@ def test_recombination_classifies_prototypes_of_the_unseen_pair():
     places = [int(2 * torch.rand(1, generator=head.generator)) for _ in range(2)]
     attr = head.bank('attr').prototypes[2 * 2 + places[0]]
     obj = head.bank('obj').prototypes[2 * 3 + places[1]]
+    if source == 'texts':
+        attr, obj = head.text.tables[0][2], head.text.tables[1][3]
     virtual = F.normalize(attr + obj + head.composer.weight @ torch.cat([attr, obj]), dim=0)
     logits = torch.tensor(2.0).exp() * head.text.tables[2].flatten(0, 1) @ virtual  # (2, 3) last
     assert losses['virtual_loss'].item() == pytest.approx(
@@ -218,7 +222,7 @@ def test_transfer_classifies_features_with_the_looks_of_a_donor(donor):
     state, labels = head.generator.get_state(), head.labels(samples)
     losses = head.loss(features, samples)
     head.generator.set_state(state)
-    for branch, size, table in (('attr', 3, 0), ('obj', 4, 1)):
+    for branch, size, texts in (('attr', 3, 0), ('obj', 4, 1)):
         own = labels[branch]
         donors = own if donor == 'own' else torch.randint(
             size, own.shape, generator=head.generator)
@@ -228,7 +232,7 @@ def test_transfer_classifies_features_with_the_looks_of_a_donor(donor):
             unit = feature / feature.norm()
             looks = head.bank(branch).prototypes[2 * giver:2 * giver + 2]
             virtual = unit + looks[look] - looks[(looks @ unit).argmax()]
-            logits = torch.tensor(2.0).exp() * head.text.tables[table] @ virtual / virtual.norm()
+            logits = torch.tensor(2.0).exp() * head.text.tables[texts] @ virtual / virtual.norm()
             literal.append(-logits.log_softmax(dim=0)[label])
         assert losses[f'{branch}_transfer_loss'].item() == pytest.approx(
             0.5 * torch.stack(literal).mean().item(), rel=1e-4)

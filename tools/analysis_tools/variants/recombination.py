@@ -23,13 +23,16 @@ class RecombinationHead(ClusProHead):
         *args: As in ClusProHead.
         virtual (int): Virtual pairs per step. Defaults to 64.
         virtual_weight (float): Weight of both losses. Defaults to 0.5.
+        source (str): What is composed: 'prototypes', or (a control) the 'texts' of the two
+            primitives. Defaults to 'prototypes'.
         **kwargs: As in ClusProHead.
     """
 
     def __init__(self, *args: Any, virtual: int = 64, virtual_weight: float = 0.5,
-                 **kwargs: Any) -> None:
+                 source: str = 'prototypes', **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.virtual, self.virtual_weight = virtual, virtual_weight
+        self.source = source
         width = kwargs['in_channels']
         self.composer = nn.Linear(2 * width, width, bias=False)
         nn.init.zeros_(self.composer.weight)
@@ -55,9 +58,11 @@ class RecombinationHead(ClusProHead):
         chosen = torch.randperm(len(self.unseen), generator=self.generator)[:self.virtual]
         pairs = self.unseen[chosen]
         texts = self.text.encode_pairs(pairs).float()
-        logits = scale * self.compose(
-            self._draw('attr', pairs[:, 0]), self._draw('obj', pairs[:, 1])
-        ) @ torch.cat([seen, texts]).T
+        parts = [self._draw('attr', pairs[:, 0]), self._draw('obj', pairs[:, 1])]
+        if self.source == 'texts':
+            parts = [table.detach().float()[column] for table, column in zip(
+                (step.texts.attribute, step.texts.object), pairs.T)]
+        logits = scale * self.compose(*parts) @ torch.cat([seen, texts]).T
         target = len(seen) + torch.arange(len(pairs), device=logits.device)
         losses['virtual_loss'] = self.virtual_weight * F.cross_entropy(logits, target)
         return losses
