@@ -4,6 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from mmcluspro.models import Candidates, Features
+from mmcluspro.models.zoo.attention_blocks import AttentionBlock
 
 from .conftest import untouched
 
@@ -65,13 +66,34 @@ def by_hand(head, features, candidates):
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize('tokens', (1, 7))
 @pytest.mark.parametrize('direction', DIRECTIONS)
 @torch.no_grad()
-def test_scores_are_those_of_the_formula(clip_head, word_batch, direction):
+def test_scores_are_those_of_the_formula(clip_head, word_batch, direction, tokens):
     head = make(clip_head, direction).eval()
+    for parameter in head.parameters():  # blocks start as the identity
+        parameter.add_(torch.randn_like(parameter), alpha=0.05 if parameter.requires_grad else 0)
     features, _ = images(word_batch)
+    features = Features(features.composition, tokens=features.tokens[:, :tokens])
     torch.testing.assert_close(head.score(features, head.known_candidates).pair, by_hand(
         head, features, head.known_candidates).softmax(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('dropout', (0.0, 0.5))
+@pytest.mark.parametrize('memory', (1, 4))
+def test_attention_is_that_of_torch(memory, dropout):
+    """Also for sequences that all images share, and with dropout of the weights."""
+    torch.manual_seed(0)
+    block = AttentionBlock(128, cross=True, attn_drop=dropout)
+    torch.nn.init.normal_(block.attn.out_proj.weight)
+    x, y = torch.randn(3, 5, 128), torch.randn(3, memory, 128)
+    for query, read in ((x, y), (x[:1], y), (x, y[:1])):
+        torch.manual_seed(1)
+        got = block._attention(query, read)
+        whole = [z.expand(3, -1, -1).contiguous() for z in (query, read)]
+        torch.manual_seed(1)
+        want = block.attn(whole[0], whole[1], whole[1], need_weights=False)[0]
+        torch.testing.assert_close(got.expand_as(want), want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('direction', DIRECTIONS)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 HEAD_WIDTH = 64
 
@@ -34,11 +35,30 @@ class AttentionBlock(nn.Module):
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """x (B, L, D) and, for a cross block, y (B, M, D) → (B, L, D)."""
+        """x (B, L, D) and, for a cross block, y (B, M, D) → (B, L, D).
+
+        A sequence that all images share has a batch of 1. It is normalised and projected once.
+        """
         query = self.norm_x(x)
         read = query if y is None or self.norm_y is None else self.norm_y(y)
-        x = x + self.attn(query, read, read, need_weights=False)[0]
+        x = x + self._attention(query, read)
         return x + self.mlp(self.norm(x))
+
+    def _attention(self, query: Tensor, read: Tensor) -> Tensor:
+        """What ``self.attn(query, read, read)`` returns, without projecting anything twice."""
+        attn = self.attn
+        weight, bias = attn.in_proj_weight.chunk(3), attn.in_proj_bias.chunk(3)
+        if read.shape[1] == 1 and not (self.training and attn.dropout):
+            # The softmax over one key is 1, so its value is the answer to every query.
+            out = attn.out_proj
+            return F.linear(read, out.weight @ weight[2], out.weight @ bias[2] + out.bias)
+        q, k, v = (F.linear(x, *part).unflatten(-1, (attn.num_heads, -1)).transpose(1, 2)
+                   for x, *part in zip((query, read, read), weight, bias))
+        size = max(len(q), len(k))
+        found = F.scaled_dot_product_attention(
+            *(x.expand(size, -1, -1, -1) for x in (q, k, v)),
+            dropout_p=attn.dropout if self.training else 0.0)
+        return attn.out_proj(found.transpose(1, 2).flatten(2))
 
 
 def primitive_means(values: Tensor, labels: Tensor, size: int) -> tuple[Tensor, Tensor]:

@@ -138,7 +138,7 @@ class DFSPHead(ThreePathHead):
         """x'_1 (B, D), from the tokens (B, L, D) and [t_a; t_o] (A + O, D)."""
         if self.to_image is not None:
             other = self.drop(self.to_image(primitives.to(tokens.dtype)))
-            tokens = self.cross_image(tokens, other.expand(len(tokens), -1, -1))
+            tokens = self.cross_image(tokens, other[None])
         return self.self_image(tokens)[:, 0]
 
     def fused_primitives(self, tokens: Tensor, primitives: Tensor) -> Tensor:
@@ -146,13 +146,21 @@ class DFSPHead(ThreePathHead):
         assert self.to_text is not None
         other = self.drop(self.to_text(tokens))
         # Texts have unit norm, and a product of two entries would vanish beside t_c.
-        query = primitives.expand(len(tokens), -1, -1) * primitives.shape[1]**0.5
-        drawn = self.cross_text(query, other)
+        drawn = self.cross_text(primitives[None] * primitives.shape[1]**0.5, other)
         return self.self_text(drawn.flatten(0, 1)[:, None])[:, 0].view_as(drawn)
 
     def _cosines(self, images: Tensor, named: Tensor, texts: Tensor, places: Tensor) -> Tensor:
-        composed = self.compose(named[:, places[:, 0]] * named[:, places[:, 1]])
-        return torch.bmm(self._mix(texts.expand_as(composed), composed), images[:, :, None])[..., 0]
+        """Cosines of images (B, D) and the mixtures of t_c and t' (B, P, D), without making them.
+
+        With s = (1 − w) / ‖t'‖ and unit t_c, the mixture w t_c + s t' has the product
+        w ⟨i, t_c⟩ + s ⟨i, t'⟩ with the image, and the squared norm w² + (1 − w)² + 2 w s ⟨t_c, t'⟩.
+        """
+        drawn = self.compose(named[:, places[:, 0]] * named[:, places[:, 1]])
+        texts, w = F.normalize(texts.float(), dim=-1), self.weight
+        share = (1 - w) / drawn.norm(dim=-1).clamp_min(1e-12)
+        product = w * images @ texts.T + share * torch.bmm(drawn, images[:, :, None])[..., 0]
+        square = w**2 + (1 - w)**2 + 2 * w * share * (drawn * texts).sum(-1)
+        return product * square.clamp_min(1e-12).rsqrt()
 
     def _mix(self, plain: Tensor, fused: Tensor) -> Tensor:
         """w plain + (1 − w) fused of unit norms, as a unit vector in full precision."""
