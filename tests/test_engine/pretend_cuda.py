@@ -7,8 +7,10 @@ nothing is copied between devices unless the code says so.
 """
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -17,9 +19,10 @@ from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+TORCH = Path(torch.__file__).parent
 CUDA, CPU = torch.device('cuda', 0), torch.device('cpu')
 GETTERS = {name: getattr(torch.Tensor, name).__get__ for name in ('device', 'is_cuda', 'is_cpu')}
 MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
@@ -44,12 +47,14 @@ class PretendCuda:
 
     Attributes:
         faults (list[str]): All that was raised, also where the code went on after it.
-        reads (Counter): Calls by which the host read from the device, by name.
+        waits (Counter): What made the host wait for the device, by name and by the file and
+            function that asked: reads, and 'upload', a copy to the device that is not both
+            ``non_blocking`` and from pinned memory.
     """
 
     def __init__(self):
-        self.faults, self.reads = [], Counter()
-        self._tagged = {}
+        self.faults, self.waits = [], Counter()
+        self._tagged, self._pinned = {}, {}
         self._places = [CPU]  # of tensors that are made from nothing, by the call around it
 
     def __enter__(self):
@@ -86,23 +91,34 @@ class PretendCuda:
 
     def device(self, tensor):
         """Where a tensor pretends to be."""
-        if tensor.layout is not torch.strided or tensor.is_meta:
-            return CPU
-        with torch._C.DisableTorchFunction():
-            key = tensor.untyped_storage()._cdata
-        return CUDA if key in self._tagged else CPU
+        return CUDA if any(storage._cdata in self._tagged for storage in storages(tensor)) else CPU
 
     def place(self, tensor, device):
         """Says where a storage is."""
-        if tensor.layout is not torch.strided or tensor.is_meta:
-            return
-        with torch._C.DisableTorchFunction():
-            storage = tensor.untyped_storage()
-        if device == CUDA:
-            # A weak reference keeps the address from being used again.
-            self._tagged.setdefault(storage._cdata, StorageWeakRef(storage))
-        else:
-            self._tagged.pop(storage._cdata, None)
+        for storage in storages(tensor):
+            if device == CUDA:
+                # A weak reference keeps the address from being used again.
+                self._tagged.setdefault(storage._cdata, StorageWeakRef(storage))
+            else:
+                self._tagged.pop(storage._cdata, None)
+
+    def pin(self, tensor):
+        """A copy in what would be pinned memory."""
+        copied = tensor.clone()
+        for storage in storages(copied):
+            self._pinned[storage._cdata] = StorageWeakRef(storage)
+        return copied
+
+    def is_pinned(self, tensor):
+        return any(storage._cdata in self._pinned for storage in storages(tensor))
+
+    def wait(self, name):
+        """Counts a wait, for the first caller that is neither torch nor here."""
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename == __file__ or TORCH in Path(
+                frame.f_code.co_filename).parents:
+            frame = frame.f_back
+        self.waits[name, Path(frame.f_code.co_filename).name, frame.f_code.co_name] += 1
 
     def devices(self, *values):
         return {self.device(value) for value in tree_leaves(values) if isinstance(value, Tensor)}
@@ -110,6 +126,16 @@ class PretendCuda:
     def fail(self, message):
         self.faults.append(message)
         raise DeviceFault(message)
+
+
+def storages(tensor):
+    """The memory of a tensor: one, or those of its parts for a sparse one."""
+    if tensor.is_meta:
+        return []
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        parts = ([tensor] if tensor.layout is torch.strided
+                 else [tensor._indices(), tensor._values()])
+        return [part.untyped_storage() for part in parts]
 
 
 class _Functions(TorchFunctionMode):
@@ -130,6 +156,8 @@ class _Functions(TorchFunctionMode):
         if func is torch.Tensor.__setitem__ and isinstance(args[2], Tensor) and args[2].dim() and (
                 len(self.world.devices(args[0], args[2])) > 1):
             self.world.fail('__setitem__ copies between devices')
+        if func is torch.Tensor.pin_memory:
+            return self.world.pin(args[0])
         if func in MOVES:
             return self._move(func, args, kwargs)
         place = kwargs.get('device')
@@ -144,6 +172,9 @@ class _Functions(TorchFunctionMode):
             self.world.fail(f'{func.__name__}: a generator of {generator.device} for {place}')
         result = self._inside(place, func, args, kwargs)
         if func in ENTRIES:
+            if place == CUDA and func is not torch.Tensor.__deepcopy__ and not (
+                    isinstance(args[0], Tensor) and self.world.device(args[0]) == CUDA):
+                self.world.wait('upload')
             self._retag(result, place)
         return result
 
@@ -163,6 +194,7 @@ class _Functions(TorchFunctionMode):
         tensor, *rest = args
         here = self.world.device(tensor)
         there = here
+        waits = not (kwargs.get('non_blocking') and self.world.is_pinned(tensor))
         if func is not torch.Tensor.to:
             there = CUDA if func is torch.Tensor.cuda else CPU
             func, rest, kwargs = torch.Tensor.to, [], {}
@@ -179,7 +211,9 @@ class _Functions(TorchFunctionMode):
         if here == there:
             return result
         if there == CPU:
-            self.world.reads['copy'] += 1
+            self.world.wait('copy')
+        elif waits:
+            self.world.wait('upload')
         result = result.clone() if result is tensor or (
             self.world.device(result) == here and _shares(result, tensor)) else result
         self.world.place(result, there)
@@ -192,7 +226,8 @@ def _known(device):
 
 
 def _shares(first, second):
-    return first.untyped_storage()._cdata == second.untyped_storage()._cdata
+    return [storage._cdata for storage in storages(first)] == [
+        storage._cdata for storage in storages(second)]
 
 
 class _Calls(TorchDispatchMode):
@@ -205,12 +240,13 @@ class _Calls(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         place = self._check(func, args, kwargs)
-        known = {tensor.untyped_storage()._cdata for tensor in tree_leaves((args, kwargs))
-                 if isinstance(tensor, Tensor) and tensor.layout is torch.strided}
+        known = {storage._cdata for tensor in tree_leaves((args, kwargs))
+                 if isinstance(tensor, Tensor) for storage in storages(tensor)}
         result = func(*args, **kwargs)
         if place == CUDA:
             for tensor in tree_leaves(result):
-                if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in known:
+                if isinstance(tensor, Tensor) and not any(
+                        storage._cdata in known for storage in storages(tensor)):
                     self.world.place(tensor, CUDA)
         return result
 
@@ -224,7 +260,7 @@ class _Calls(TorchDispatchMode):
         if CUDA not in places:
             return CPU
         if name in READS:
-            self.world.reads[name] += 1
+            self.world.wait(name)
         if CPU in places and name in COPIES:
             return places[0]
         lenient = torch.Tag.pointwise in func.tags or name in SCALARS or (

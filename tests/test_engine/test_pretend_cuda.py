@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.hooks import Hook
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -15,6 +16,8 @@ from pretend_cuda import DeviceFault, PretendCuda
 
 from mmcluspro.demo.zero_shot import zero_shot_inferencer
 from mmcluspro.engine.launch import build_runner, read_config
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def host_index(layer, x):
@@ -92,7 +95,13 @@ def test_what_cuda_allows_passes():
         assert layer(x).sum().item() == layer(x).sum().item()
         nn.functional.one_hot(labels, 3).argmax(dim=1) + torch.arange(5, device='cuda')
         layer.to('cpu')(torch.ones(5, 4))
-    assert not cuda.faults and min(cuda.reads['copy'], cuda.reads['_local_scalar_dense']) >= 2
+        torch.tensor([1, 2]).pin_memory().to('cuda', non_blocking=True)  # the host does not wait
+        before = sum(cuda.waits.values())
+        torch.tensor([1, 2], device='cuda'), torch.ones(2).to('cuda')
+        torch.ones(2).to('cuda', non_blocking=True)  # from memory that is not pinned
+    here = Path(__file__).name, test_what_cuda_allows_passes.__name__
+    assert not cuda.faults and sum(cuda.waits.values()) == before + 3
+    assert min(cuda.waits[(name, *here)] for name in ('copy', '_local_scalar_dense')) >= 2
 
 
 def require_cuda(model):
@@ -107,6 +116,8 @@ SHORT = {'train_cfg.max_epochs': 1, 'train_dataloader.batch_size': 32,
 SAVING = {'model.backbone.with_cp': True, 'model.micro_batch': 16,
           'model.head.text.with_cp': True, 'model.head.text.chunk_size': 64}
 SLOW = pytest.mark.slow
+ZOO = sorted(path.stem for path in (ROOT / 'configs' / 'zoo').glob('*_shapes.py'))
+NO_FEATURES = {f'{phase}_dataloader.dataset.features': None for phase in ('train', 'val', 'test')}
 RUNS = dict(
     cluspro=('cluspro_shapes.py', {}),
     baseline=pytest.param('baseline_shapes.py', {}, marks=SLOW),
@@ -121,6 +132,7 @@ RUNS = dict(
         'cluspro_shapes.py', {'optim_wrapper.type': 'mmcluspro.BFloat16OptimWrapper'}, marks=SLOW),
     **{name: pytest.param(f'baselines/{name}_shapes.py', {}, marks=SLOW)
        for name in ('pcvl', 'dfsp', 'gipcol', 'cds_czsl', 'plid', 'caila')},
+    **{name: pytest.param(f'zoo/{name}.py', NO_FEATURES, marks=SLOW) for name in ZOO},
     dfsp_i2t=pytest.param('baselines/dfsp_shapes.py', {'model.head.direction': 'i2t'}, marks=SLOW),
 )
 
@@ -133,6 +145,34 @@ def test_training_validation_and_test(cuda, run, tmp_path, name, options):
     metrics = runner.test()
     require_cuda(runner.model)
     assert not cuda.faults and {'czsl/auc', 'czsl_open/auc'} <= set(metrics)
+
+
+# Of mmengine, once per iteration: images and labels come, the log reads the losses.
+OUTSIDE = {'data_preprocessor.py', 'message_hub.py'}
+
+
+@pytest.mark.parametrize('name, options', [
+    ('cluspro_shapes.py', {}), ('zoo/cluspro_words_shapes.py', NO_FEATURES),
+    pytest.param('baselines/troika_shapes.py', {}, marks=SLOW)])
+def test_no_part_of_ours_makes_the_host_wait_in_a_training_step(cuda, run, tmp_path, name, options):
+    found = []
+
+    class Count(Hook):
+        priority = 'LOWEST'
+
+        def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            found.append(dict(cuda.waits))
+            cuda.waits.clear()
+
+    runner = run(tmp_path, name, **{
+        **SHORT, **options, 'train_dataloader.dataset.indices': 96})
+    runner.register_hook(Count())
+    runner.train()
+    first, *others = found
+    assert {file for _, file, _ in first} > OUTSIDE  # plans of the prompts, made once
+    assert len(others) == 2
+    for waits in others:
+        assert {file for _, file, _ in waits} == OUTSIDE, waits
 
 
 def test_zero_shot_and_the_inferencer(cuda, run, tmp_path, monkeypatch):

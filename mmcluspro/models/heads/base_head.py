@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmcluspro.datasets import CompositionSpace, build_space
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.upload import upload
 
 from ..candidates import Candidates
 from ..structures import Features, Scores, Texts, TrainStep, as_features
@@ -173,9 +174,8 @@ class CompositionHead(BaseModule):
 
     def labels(self, data_samples: list[DataSample]) -> dict[str, Tensor]:
         """Labels of a batch: 'attr', 'obj' and 'pair', each of shape (B,)."""
-        return {
-            name: torch.tensor([int(sample.get(f'{name}_label')) for sample in data_samples],
-                               device=self.device) for name in LABELS}
+        labels = [[int(sample.get(f'{name}_label')) for sample in data_samples] for name in LABELS]
+        return dict(zip(LABELS, upload(labels, self.device)))
 
     def forward(self, feats: Features | Sequence[Tensor]) -> Tensor:
         """Scores over the pairs of all phases, shape (B, P)."""

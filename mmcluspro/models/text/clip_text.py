@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.upload import upload
 
 from ..clip_loader import get_tokenizer, load_clip
 from ..state import declare_restorable
@@ -113,7 +114,7 @@ class CLIPText(TextEncoder):
             states = self.cache.get_tokens(pairs, self.for_cache(compute))
         else:
             states = compute()
-        lengths = [torch.tensor(table.lengths, device=states.device)
+        lengths = [upload(table.lengths, states.device)
                    for table in (self.prompt.attributes, self.prompt.objects)]
         used = (len(self.tower.frame.start) + len(next(iter(self.prompt.contexts.values()))) + 1
                 + lengths[0][pairs[:, 0]] + lengths[1][pairs[:, 1]])

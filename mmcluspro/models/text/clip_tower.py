@@ -6,6 +6,8 @@ import torch
 from open_clip.transformer import ResidualAttentionBlock
 from torch import Tensor, nn
 
+from mmcluspro.utils.upload import upload
+
 from .token_frame import TokenFrame
 
 
@@ -53,7 +55,7 @@ class TextTower(nn.Module):
     def vectors(self, ids: Sequence[int]) -> Tensor:
         """Token embeddings, shape (n, width)."""
         weight = self.embedding.weight
-        return weight[torch.tensor(ids, dtype=torch.long, device=weight.device)]
+        return weight[upload(ids, weight.device)]
 
     def embed(self, texts: Sequence[str]) -> list[Tensor]:
         """Token embeddings of each text, shape (tokens, width)."""

@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from mmcluspro.utils.upload import upload
+
 from .clip_tower import TextTower
 from .prefix_tree import Ancestor, grow, read_last
 from .prompt_plan import Leaves, PromptPlan
@@ -83,7 +85,7 @@ class WholeEncoder:
         ids = [*frame.start, *[frame.filler] * num_inner, *frame.end[:num_end]]
         parts.append(self.tower.vectors(frame.end[:num_end])[None])
         tokens = torch.cat([part.expand(size, -1, -1) for part in parts], dim=1)
-        return torch.tensor(ids, device=leaves.device).expand(size, -1), tokens
+        return upload(ids, leaves.device).expand(size, -1), tokens
 
 
 class TokenEncoder(WholeEncoder):

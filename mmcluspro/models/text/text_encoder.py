@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mmcluspro.datasets import resolve_readable
 
 from ..structures import TextTokens
-from .feature_cache import FeatureCache
+from .feature_cache import FeatureCache, PairMemo
 
 SHARED_FROM = 4096  # pairs; fewer are encoded by every rank, which costs less than it saves
 
@@ -49,6 +49,7 @@ class TextEncoder(nn.Module):
         self.logit_scale = nn.Parameter(
             logit_scale.detach().clone().float().reshape(()), requires_grad=learn_temperature)
         self.cache = FeatureCache()
+        self._bounds: PairMemo[list[list[int]]] = PairMemo(4)
 
     def parts(self) -> Any:
         """What all paths of one step are made of; dropout is drawn here, once per step."""
@@ -183,12 +184,19 @@ class TextEncoder(nn.Module):
         features = self.embed(path, parts, pairs).float()
         return F.normalize(features, dim=-1) if self.unit_norm else features
 
+    @torch.compiler.disable  # reads indices, no maths
     def _check_range(self, pairs: Tensor) -> None:
-        sizes = len(self.attributes), len(self.objects)
-        if bool(((pairs < 0) | (pairs >= pairs.new_tensor(sizes))).any()):
+        def bounds() -> list[list[int]]:
+            return torch.stack([pairs.amin(0), pairs.amax(0)]).tolist()
+
+        if not len(pairs):
+            return
+        # Once for each pair set: reading the indices makes the host wait for the device.
+        low, high = self._bounds.get(pairs, bounds)
+        if min(low) < 0 or high[0] >= len(self.attributes) or high[1] >= len(self.objects):
             raise ValueError(
-                f'pairs must index {sizes[0]} attributes and {sizes[1]} objects, got indices from '
-                f'{pairs.amin(0).tolist()} to {pairs.amax(0).tolist()}.')
+                f'pairs must index {len(self.attributes)} attributes and {len(self.objects)} '
+                f'objects, got indices from {low} to {high}.')
 
     def _check_new(self, attributes: Sequence[str], objects: Sequence[str]) -> None:
         known = [name for name in attributes if name in self.attributes]
