@@ -91,6 +91,22 @@ def test_dfsp_trains_as_in_its_yml_files(dataset, start, decay, batch):
     assert cfg.train_dataloader.batch_size * cfg.optim_wrapper.accumulative_counts == batch
 
 
+@pytest.mark.parametrize('dataset, rate, decay, epochs, batch, stream', [
+    ('mitstates', 1e-4, 1e-4, 15, 64, (1.25, 10, 1.5, 1e-6, 1e-4, 2.5)),
+    ('utzappos', 5e-4, 1e-5, 10, 128, (0, 7.5, 1, 5e-6, 1e-3, 3.5)),
+    ('cgqa', 1e-4, 1e-5, 10, 16, (0.5, 10, 2, 6.25e-6, 1e-4, 1.75))])
+def test_tomcat_trains_and_streams_as_in_its_yml_files(dataset, rate, decay, epochs, batch,
+                                                       stream):
+    cfg = read(f'baselines/tomcat_{dataset}.py')
+    assert rates(cfg) == pytest.approx([rate * 0.5**(epoch // 5) for epoch in range(epochs)])
+    assert (cfg.optim_wrapper.optimizer.weight_decay, cfg.train_dataloader.batch_size) == (
+        decay, batch)
+    head = cfg.model.head
+    assert (head.alpha, head.beta, head.theta, head.test_lr, head.test_decay,
+            head.align_weight) == stream
+    assert head.text.prompt.attr_dropout == (0.0 if dataset == 'cgqa' else 0.3)
+
+
 @pytest.mark.parametrize('dataset, start, decay, epochs, batch', [
     ('mitstates', 5e-5, 2e-5, 50, 128), ('utzappos', 1e-4, 1e-5, 25, 256),
     ('cgqa', 1e-5, 1e-5, 20, 128)])

@@ -1,4 +1,4 @@
-"""The methods that the paper compares with (Tables 1, 2 and 7 to 9), one file per method."""
+"""The methods that the paper compares with (Tables 1, 2 and 7 to 9) and newer ones."""
 from .ade import ADEHead
 from .aop import AoPHead, AoPText
 from .caila import CAILAHead, CAILAText, CAILAVision
@@ -21,9 +21,11 @@ from .plid import PLIDHead, PLIDText
 from .scen import SCENHead, SCENNeck
 from .symnet import SymNetHead
 from .tmn import TMNHead
+from .tomcat import TOMCATHead
 
 __all__ = ['ADEHead', 'AoPHead', 'AoPText', 'CAILAHead', 'CAILAText', 'CAILAVision', 'CANetHead',
            'CANetNeck', 'CAPEText', 'CDSHead', 'CGEHead', 'CVGAEHead', 'CoCGEHead', 'CompCosHead',
            'DFSPHead', 'GIPCOLHead', 'GraphPrompt', 'GraphText', 'KGSPHead', 'LEPlusHead',
            'LEPlusText', 'LinearPairText', 'OADisHead', 'OADisNeck', 'PCVLHead', 'PLIDHead',
-           'PLIDText', 'SCENHead', 'SCENNeck', 'SymNetHead', 'TMNHead', 'VariationalGraphText']
+           'PLIDText', 'SCENHead', 'SCENNeck', 'SymNetHead', 'TMNHead', 'TOMCATHead',
+           'VariationalGraphText']

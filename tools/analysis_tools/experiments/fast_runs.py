@@ -56,7 +56,7 @@ def read_phases(cfg: Config, phases: tuple[str, ...] = ('train', 'val')) -> dict
     found = {}
     for phase in phases:
         dataset = DATASETS.build(cfg[f'{phase}_dataloader']['dataset'])
-        packed = [dataset[index] for index in range(len(dataset))]
+        packed = [dataset[index] for index in _order(cfg[f'{phase}_dataloader'], len(dataset))]
         if packed[0]['inputs'].ndim != 1:
             raise ValueError(f'{cfg.filename} reads images in phase {phase!r}; fast runs need '
                              'stored features, such as frozen_baseline_shapes.py.')
@@ -66,6 +66,15 @@ def read_phases(cfg: Config, phases: tuple[str, ...] = ('train', 'val')) -> dict
             torch.tensor([int(sample.pair_label) for sample in samples]),
             Candidates.from_space(dataset.space), dataset.space)
     return found
+
+
+def _order(loader: Mapping[str, Any], size: int) -> list[int]:
+    """Order of the images; that of ``DefaultSampler`` if it shuffles with a seed of its own."""
+    sampler = loader['sampler']
+    if not sampler.get('shuffle') or sampler.get('seed') is None:
+        return list(range(size))
+    generator = torch.Generator().manual_seed(sampler['seed'])
+    return torch.randperm(size, generator=generator).tolist()
 
 
 def train(cfg: Config, data: PhaseData, seed: int,

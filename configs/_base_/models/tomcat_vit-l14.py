@@ -1,0 +1,8 @@
+"""TOMCAT on CLIP ViT-L/14: adapters in the tower, one context and the vocabulary learn."""
+_base_ = 'one_path_vit-l14.py'
+model = dict(
+    backbone=dict(peft=dict(
+        _delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.1)),
+    head=dict(
+        type='mmcluspro.TOMCATHead',
+        text=dict(prompt=dict(share_context=True, attr_dropout=0.3))))
