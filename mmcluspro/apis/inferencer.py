@@ -201,6 +201,14 @@ class CZSLInferencer:
         batch = self.model.data_preprocessor(dict(inputs=list(inputs)))['inputs']
         return self.model.extract_feat(batch)
 
+    def forget_adaptation(self) -> None:
+        """Drops what a head learned from the images it was asked about.
+
+        Calls and streams begin with it, so that they answer the same again; :meth:`score` and
+        :meth:`rank` go on from where they are.
+        """
+        self.model.head.forget_adaptation()
+
     @torch.inference_mode()
     def score(self, feats: Features, candidates: Candidates) -> Scores:
         """Scores of what :meth:`features` returned, from the model's head.
@@ -216,6 +224,7 @@ class CZSLInferencer:
     def _answers(self, items: list[Item], candidates: Candidates, calibration: Calibration,
                  top_k: int, threshold: float | None, batch_size: int, workers: int,
                  bar: tqdm) -> Iterator[Prediction]:
+        self.forget_adaptation()
         with bar, ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
             for chunk, read in self._read(items, batch_size, pool):
                 inputs = [image for image, _ in read if image is not None]

@@ -88,6 +88,7 @@ class Classifier:
                              'such as a PNG, JPEG or WebP file.')
         with self._lock:
             candidates = self._candidates(pairs)
+            self.inferencer.forget_adaptation()  # of earlier visitors
             feats = self.inferencer.features([image])
             scores = self.inferencer.score(feats, candidates)
         head = self.inferencer.model.head
@@ -115,6 +116,7 @@ class Classifier:
                 continue
             with self._lock:
                 candidates = self._candidates(self.known_pairs() if pairs is None else pairs)
+                self.inferencer.forget_adaptation()
                 row = next(iter(self.inferencer.rank([image], candidates, calibration, top_k)))
             found.append(Prediction.of(item.name, row))
         return found

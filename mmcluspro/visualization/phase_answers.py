@@ -11,7 +11,7 @@ import torch
 from mmcluspro.datasets import CompositionSpace, CZSLDataset
 from mmcluspro.evaluation import Calibration, Outcomes, chosen_for, reduce_answers
 
-from .phase_run import image_batches
+from .phase_run import scored_batches
 
 
 @dataclass
@@ -77,10 +77,10 @@ def answer_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None
     if seen_bias is not None:
         calibration = calibration._replace(seen_bias=seen_bias)
     places, found = [], []
-    for index, feats, labels in image_batches(model, dataset, indices, batch_size, progress):
-        answers = reduce_answers(
-            model.head.score(feats, candidates).pair, space.lookup(labels['attr'], labels['obj']),
-            space.seen, calibration.temperature, model.head.link)
+    for index, _, labels, scores in scored_batches(
+            model, dataset, candidates, indices, batch_size, progress):
+        answers = reduce_answers(scores, space.lookup(labels['attr'], labels['obj']), space.seen,
+                                 calibration.temperature, model.head.link)
         places.append(index.numpy())
         found.append(Outcomes(answers.target, *answers.given(calibration)))
     return PhaseAnswers(space, np.concatenate(places), Outcomes(*map(np.concatenate, zip(*found))))

@@ -130,10 +130,34 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
     """
     candidates = Candidates.from_space(dataset.space)
     shift = bias * (~dataset.space.seen).float()
-    for index, feats, labels in image_batches(model, dataset, indices, batch_size, progress):
-        scores = log_scores(model.head.score(feats, candidates).pair, model.head.link)
+    for index, feats, labels, pair in scored_batches(
+            model, dataset, candidates, indices, batch_size, progress):
+        scores = log_scores(pair, model.head.link)
         answer = (scores + shift.to(scores)).argmax(dim=1)
         yield PhaseBatch(index, labels, unit_features(feats), answer.cpu())
+
+
+@torch.no_grad()
+def scored_batches(model: Any, dataset: CZSLDataset, candidates: Candidates,
+                   indices: Sequence[int] | None = None, batch_size: int = 64, progress: str = ''
+                   ) -> Iterator[tuple[Tensor, Features, dict[str, Tensor], Tensor]]:
+    """Asks the head as validation does, with what it learns from the images themselves.
+
+    Args:
+        model (CompositionalClassifier): Any classifier of mmcluspro.
+        dataset (CZSLDataset): Of :func:`phase_dataset`.
+        candidates (Candidates): The P pairs to choose from.
+        indices (Sequence[int], optional): Images to look at. Defaults to None, all.
+        batch_size (int): Defaults to 64.
+        progress (str): As in :func:`run_phase`. Defaults to ''.
+
+    Yields:
+        tuple: As :func:`image_batches`, and pair scores, shape (B, P).
+    """
+    model.head.forget_adaptation()
+    for index, feats, labels in image_batches(model, dataset, indices, batch_size, progress):
+        model.head.adapt(feats)
+        yield index, feats, labels, model.head.score(feats, candidates).pair
 
 
 @torch.no_grad()

@@ -41,7 +41,7 @@ def tool(monkeypatch):
 
 
 def test_clusters_of_the_partner_are_told_from_clusters_of_the_mode(tool):
-    rows = tool.measure(SimpleNamespace(head=None), 4)
+    rows = tool.measure(SimpleNamespace(head=SimpleNamespace(clustered={})), 4)
 
     assert rows['attr_kmeans_partner'] == pytest.approx(1.0)
     # Four clusters that know the mode: NMI = I / mean(H) = 1 bit / 1.5 bits, but for one image.

@@ -62,8 +62,8 @@ def measure(model: Any, num_clusters: int) -> dict[str, float]:
             targets['mode'] = torch.tensor([sample[f'{branch}_mode'] for sample in samples])
         sizes = torch.full((int(label.max()) + 1, ), num_clusters)
         clusters = dict(kmeans=kmeans_clusters(features[branch], label, sizes))
-        if branch in getattr(model.head, 'banks', {}):
-            bank = model.head.bank(branch)
+        bank = model.head.clustered.get(branch)
+        if bank is not None:
             clusters['prototypes'] = nearest_clusters(
                 features[branch], label, bank.prototypes, bank.offsets)
         for target, values in targets.items():
@@ -124,8 +124,8 @@ def main() -> None:
     if not args.checkpoints:
         parser.error('give checkpoints, or --table FILE.')
     models = {path: load_model(path, config=args.config) for path in args.checkpoints}
-    sizes = [int(model.head.bank(branch).sizes.max()) for model in models.values()
-             for branch in getattr(model.head, 'banks', {})]
+    sizes = [int(bank.sizes.max()) for model in models.values()
+             for bank in model.head.clustered.values()]
     results = {path: measure(model, args.clusters or (sizes or [5])[0])
                for path, model in models.items()}
     print_rows({path: [rows] for path, rows in results.items()})

@@ -45,7 +45,7 @@ def build(config: str, sizes: tuple[int, int, int], **changes: Any) -> tuple[Any
                          **changes})
     with patch.multiple(torch.nn.init, **dict.fromkeys(INITS, lambda tensor, *_, **__: tensor)):
         model = MODELS.build(dict(cfg.model, space=make_space(*sizes)))
-    for bank in getattr(model.head, 'banks', {}).values():
+    for bank in model.head.clustered.values():
         bank.initialise(torch.randn(bank.num_classes, bank.dim), torch.arange(bank.num_classes))
     return model, cfg.train_dataloader.batch_size
 

@@ -56,7 +56,7 @@ def build(config: str, batch: int) -> tuple[Any, torch.Tensor, list[DataSample]]
     """The model of a config in training, with filled banks, and a batch of noise."""
     torch.manual_seed(0)
     model = MODELS.build(Config.fromfile(CONFIGS / config).model).train()
-    for bank in getattr(model.head, 'banks', {}).values():
+    for bank in model.head.clustered.values():
         owners = torch.arange(bank.num_classes).repeat(8)
         bank.initialise(torch.randn(len(owners), bank.dim), owners)
     space, samples = model.head.space, []

@@ -42,12 +42,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:
     """Raises an error in words where there are no prototypes."""
     for branch, classes in chosen.items():
-        if classes and branch not in getattr(model.head, 'banks', {}):
+        if classes and branch not in model.head.clustered:
             raise ValueError(
                 f'{name} has no prototypes of {BRANCHES[branch]}s: it is no ClusPro model, was '
                 'published without them, or clusters the other branch only. Give an epoch_*.pth '
                 'or best_*.pth of a training with ClusProHead.')
-        if classes and not bool(model.head.bank(branch).initialised):
+        if classes and branch not in model.head.prototypes:
             raise ValueError(f'The prototypes of {name} were never initialised.')
 
 
@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     (model, ), dataset = open_checkpoints([args.checkpoint], args)
     chosen = split_by_branch(dataset.space, args.primitive)
     check_banks(model, chosen, args.checkpoint)
-    banks = {branch: model.head.bank(branch) for branch, classes in chosen.items() if classes}
+    banks = {branch: model.head.prototypes[branch]
+             for branch, classes in chosen.items() if classes}
     nearest = {branch: NearestImages(bank.prototypes, bank.offsets, args.images)
                for branch, bank in banks.items()}
     indices = evenly(len(dataset), args.max_images)

@@ -53,8 +53,8 @@ def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Te
     place = {index: number for number, index in enumerate(classes)}
     rows = torch.isin(labels, torch.tensor(classes))
     cloud = Cloud(features[rows].numpy(), np.array([place[i] for i in labels[rows].tolist()]))
-    if branch in getattr(model.head, 'banks', {}):
-        bank = model.head.bank(branch)
+    bank = model.head.clustered.get(branch)
+    if bank is not None:
         owner = torch.arange(bank.num_classes).repeat_interleave(bank.sizes.cpu())
         mine = torch.isin(owner, torch.tensor(classes))
         cloud.prototypes = bank.prototypes.cpu()[mine].numpy()
