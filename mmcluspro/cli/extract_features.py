@@ -18,6 +18,7 @@ from mmcluspro.engine.launch import apply_options, read_config
 from mmcluspro.features import frozen_encoder, start_folder, write_phase
 from mmcluspro.features.writer import DTYPES
 from mmcluspro.registry import DATASETS, MODELS
+from mmcluspro.utils.progress import Progress
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -95,8 +96,10 @@ def extract(args: argparse.Namespace) -> None:
         def features(images: list) -> torch.Tensor:
             return encode(prepare(dict(inputs=images))['inputs'])
 
-        for phase in args.phases:
-            dataset = DATASETS.build(dataset_config(cfg, phase, pipeline))
-            write_phase(dataset, features, out, phase, args.batch_size, args.workers,
-                        say=lambda line: print(line, flush=True))
-    print(f'All features are in {short_path(out)}.')
+        datasets = {phase: DATASETS.build(dataset_config(cfg, phase, pipeline))
+                    for phase in args.phases}
+        progress = Progress('features', sum(map(len, datasets.values())))
+        made = sum(write_phase(dataset, features, out, phase, args.batch_size, args.workers,
+                               progress) for phase, dataset in datasets.items())
+        progress.close()
+    print(f'features   of {progress.total} images in {short_path(out)}, {made} of them new')

@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +12,14 @@ from mmcluspro.datasets.folder_tree import left_out, scan_folders
 from mmcluspro.datasets.image_folder import ImageFolder, undecodable
 from mmcluspro.datasets.split_check import split_warnings
 from mmcluspro.datasets.splitting import make_split
-from mmcluspro.datasets.table_file import TableRow, read_table, write_table
+from mmcluspro.datasets.table_file import TableRow, read_table, table_text
 from mmcluspro.errors import Fault, describe
 from mmcluspro.utils.atomic import write_text
 
 from .own_routes import Route, choose_route
 
 SEPARATORS = ('_', '__', '/')
+SHARD = 256  # images whose features an interruption can cost
 
 
 class OwnConfig(NamedTuple):
@@ -69,16 +71,17 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     if not rows[0].split or len(rows) < len(read):
         rows = rows if rows[0].split else make_split(rows)
         source = folder / 'table.csv'
-        write_table(source, rows)
-        print(f'split      {source}')
+        _write(source, table_text(rows))
+    print(f'split      {_counts(rows)}\n           in {source}')
     for line in split_warnings(rows):
         print(f'warning: {line}', file=sys.stderr)
     images = Counter(row.split for row in rows)
     names = sorted({name for pair in pairs for name in pair})
     route = choose_route(weights, arch, words, images['train'], names)
     path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'
-    write_text(path, _config(root.resolve(), source.resolve(), folder, route))
-    print(f'weights    {route.said}\nconfig     {path}', flush=True)
+    print(f'weights    {route.said}')
+    _write(path, _config(root.resolve(), source.resolve(), folder, route))
+    print(f'config     {path}', flush=True)
     return OwnConfig(str(path), str(folder), route.stored)
 
 
@@ -89,9 +92,30 @@ def store_features(config: str) -> None:
         config (str): What :func:`own_config` wrote.
     """
     from .extract_features import extract, parse_args
-    print('features   computed once; training then takes seconds', flush=True)
-    extract(parse_args([config, '--workers', '0']))
+    print('features   computed once; after an interruption, run the same command again',
+          flush=True)
+    extract(parse_args([config, '--workers', '0', '--shard-size', str(SHARD)]))
     print(flush=True)
+
+
+def _counts(rows: list[TableRow]) -> str:
+    """How many images each phase has, and how many pairs are seen and unseen."""
+    images = Counter(row.split for row in rows)
+    pairs = {(row.attribute, row.object) for row in rows}
+    seen = {(row.attribute, row.object) for row in rows if row.split == 'train'}
+    return (f'{images["train"]} images to train, {images["val"]} to validate, {images["test"]} to '
+            f'test; {len(seen)} seen and {len(pairs - seen)} unseen pairs')
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file; an earlier one with other content, perhaps edited by hand, is kept."""
+    if path.is_file() and path.read_text(encoding='utf-8', errors='replace') != text:
+        number = next(number for number in count(1)
+                      if not path.with_name(f'{path.stem}_{number}{path.suffix}').exists())
+        kept = path.with_name(f'{path.stem}_{number}{path.suffix}')
+        path.rename(kept)
+        print(f'note       the earlier {path.name} differs and is now {kept}')
+    write_text(path, text)
 
 
 def _usable(rows: list[TableRow], root: Path) -> list[TableRow]:

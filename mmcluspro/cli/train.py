@@ -10,6 +10,7 @@ from mmengine.dist import barrier
 
 from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.engine.config_check import check_fields, check_precision
+from mmcluspro.engine.hooks.console_text import short_path
 from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
 from mmcluspro.engine.precision import use_mixed_precision
 from mmcluspro.engine.ranks import is_first_process, lost_rank
@@ -74,7 +75,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.config, args.work_dir, stored = own_config(
             args.config, args.work_dir, args.weights, args.arch, args.words)
         if stored:
-            store_features(args.config)
+            try:
+                store_features(args.config)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt('Run the same command again: the features that are stored '
+                                        'are kept.') from None
     elif args.weights or args.arch or args.words:
         raise ValueError('--weights, --arch and --words are for pictures only; in a config, set '
                          'clip=dict(arch=…, pretrained=…).')
@@ -97,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         with STOP.handled(), lock:
             _train(cfg, args)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_go_on(cfg.work_dir)) from None
     except Stopped as stopped:
         print(f'\n{stopped.reason}', file=sys.stderr)
         leave_code(stopped.code)
@@ -106,6 +113,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         if lost is None:
             raise
         raise ConnectionError(lost) from error
+
+
+def _how_to_go_on(work_dir: str) -> str:
+    start = find_resumable(work_dir)
+    if start is None:
+        return f'There is no checkpoint in {work_dir} yet: run the same command again.'
+    return f'Run the same command with --resume to continue from {short_path(start)}.'
 
 
 def _train(cfg: Config, args: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mmcluspro.utils.inside import leaves, within
+from mmcluspro.utils.progress import Progress
 
 
 class ImageFolder:
@@ -72,9 +73,14 @@ class ImageFolder:
 
 def undecodable(paths: Sequence[str]) -> list[tuple[str, str]]:
     """Images that cannot be decoded, with the reason (slow: reads every file)."""
+    progress, found = Progress('decoding', len(paths)), []
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        reasons = pool.map(_why_not, paths)
-        return [(path, reason) for path, reason in zip(paths, reasons) if reason]
+        for path, reason in zip(paths, pool.map(_why_not, paths)):
+            if reason:
+                found.append((path, reason))
+            progress.add()
+    progress.close()
+    return found
 
 
 def _why_not(path: str) -> str | None:

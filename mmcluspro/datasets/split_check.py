@@ -8,6 +8,7 @@ from .splits import PHASES, Pair
 from .table_file import TableRow
 
 FEW_TRAINING = 5  # images of a seen pair below which it is counted
+SMALL_TRAINING = 0.25  # share of all images; a split by default has 0.42
 WORDS = dict(train='training', val='validation', test='test')
 
 
@@ -31,6 +32,11 @@ def split_warnings(rows: Sequence[TableRow]) -> list[str]:
         elif phase != 'train' and not pairs - seen:
             found.append(f'The {name} split has seen pairs only: it cannot tell how well new pairs '
                          'are recognised.')
+    training = images['train'].total()
+    if 0 < training < SMALL_TRAINING * len(rows):
+        found.append(f'Only {training} of {len(rows)} images ({training / len(rows):.0%}) are for '
+                     'training. With --group-by, choose smaller groups: each group that has an '
+                     'image of an unseen pair leaves training. Or lower --unseen-fraction.')
     few = sorted(pair for pair in seen if images['train'][pair] < FEW_TRAINING)
     if few:
         names = ', '.join(' '.join(pair) for pair in few[:3]) + (', …' if len(few) > 3 else '')

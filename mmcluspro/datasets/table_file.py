@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmcluspro.errors import Fault, FileError, raise_faults
+from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
 from mmcluspro.utils.plain_files import read_text, split_cells
@@ -75,10 +76,16 @@ def table_pairs(rows: Iterable[TableRow], path: str | Path,
 
 def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
     """Writes the four columns, the same bytes on every machine."""
-    with open(Path(path).expanduser(), 'w', encoding='utf-8', newline='') as file:
-        writer = csv.writer(file, lineterminator='\n')
-        writer.writerow(COLUMNS)
-        writer.writerows([guard(cell) for cell in row[:4]] for row in rows)
+    write_text(Path(path).expanduser(), table_text(rows))
+
+
+def table_text(rows: Sequence[TableRow]) -> str:
+    """What :func:`write_table` writes."""
+    file = io.StringIO(newline='')
+    writer = csv.writer(file, lineterminator='\n')
+    writer.writerow(COLUMNS)
+    writer.writerows([guard(cell) for cell in row[:4]] for row in rows)
+    return file.getvalue()
 
 
 def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:

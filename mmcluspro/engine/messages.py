@@ -23,8 +23,9 @@ class ConfigError(ValueError):
 def run_command(main: Callable[[], None]) -> None:
     """Runs a tool. Errors that a user can fix become one message, all others keep their traceback.
 
-    Checkpoints are read without running code (:func:`safe_loading`) while the tool runs.
-    ``MMCLUSPRO_TRACEBACK=1`` shows every traceback.
+    Checkpoints are read without running code (:func:`safe_loading`) while the tool runs. The text
+    of a ``KeyboardInterrupt`` says how to go on after Ctrl-C. ``MMCLUSPRO_TRACEBACK=1`` shows
+    every traceback.
 
     Args:
         main (Callable): The tool.
@@ -32,9 +33,8 @@ def run_command(main: Callable[[], None]) -> None:
     try:
         with safe_loading():
             main()
-    except KeyboardInterrupt:
-        print('\nInterrupted. Run the same command with --resume to continue from the last '
-              'checkpoint.', file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f'\nInterrupted. {interrupt}'.rstrip(), file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
         text = message(error)

@@ -1,5 +1,4 @@
 """Runs the frozen part of a model over the images of a phase and stores its features."""
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.errors import Fault, describe
+from mmcluspro.utils.progress import Progress
 
 from .folder import sample_name
 from .source import build_frozen, find_frozen_part, source_facts
@@ -69,7 +69,7 @@ class CheckedView(Dataset):
 
 def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: str | Path,
                 phase: str, batch_size: int = 64, workers: int = 0,
-                say: Callable[[str], None] = print) -> int:
+                progress: Progress | None = None) -> int:
     """Extracts the features of a phase that are not there yet.
 
     Args:
@@ -79,7 +79,7 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
         phase (str): 'train', 'val' or 'test'.
         batch_size (int): Images that are encoded together. Defaults to 64.
         workers (int): Processes that read images. Defaults to 0.
-        say (Callable): Gets lines about the progress. Defaults to print.
+        progress (Progress, optional): Counts the images of one or more phases. Defaults to None.
 
     Returns:
         int: Number of features that were made in this run.
@@ -88,12 +88,12 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
     writer = PhaseWriter(root, phase, names)
     spans = writer.missing()
     total = sum(map(len, spans))
-    say(f'{phase}: {len(names)} images, {len(names) - total} of them done')
+    progress = progress or Progress(phase, len(names))
+    progress.skip(len(names) - total)
     batches = [list(span[start:start + batch_size]) for span in spans
                for start in range(0, len(span), batch_size)]
     loader = iter(DataLoader(CheckedView(dataset), batch_sampler=batches, num_workers=workers,
                              collate_fn=list))
-    progress = _Progress(phase, total, say)
     for span in spans:
         parts, faults = [], []
         for _ in range(0, len(span), batch_size):
@@ -110,22 +110,3 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
         writer.write(span, np.concatenate(parts))
     writer.tidy()
     return total
-
-
-class _Progress:
-    """A line every two seconds: how far, how fast, how long."""
-
-    def __init__(self, phase: str, total: int, say: Callable[[str], None]) -> None:
-        self.phase, self.total, self.say = phase, total, say
-        self.done, self.start = 0, time.monotonic()
-        self.last = self.start
-
-    def add(self, count: int) -> None:
-        self.done += count
-        now = time.monotonic()
-        if now - self.last > 2 or self.done == self.total:
-            speed = self.done / max(now - self.start, 1e-6)
-            left = (self.total - self.done) / speed
-            self.say(f'{self.phase}: {self.done}/{self.total} images, {speed:.0f} a second, '
-                     f'{left // 60:.0f} min {left % 60:.0f} s left')
-            self.last = now

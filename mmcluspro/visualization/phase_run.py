@@ -1,8 +1,6 @@
 """Features and answers of a checkpoint for the images of a phase."""
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +22,7 @@ from mmcluspro.features.cached import CachedFeatures
 from mmcluspro.models import Candidates, Features
 from mmcluspro.models.image_run import run_images
 from mmcluspro.registry import DATASETS
+from mmcluspro.utils.progress import Progress
 
 # Where our configs look for the published datasets.
 ROOTS = {'mmcluspro.MITStates': 'data/mit-states', 'mmcluspro.UTZappos': 'data/ut-zap50k',
@@ -209,17 +208,12 @@ def _workers(model: Any, phase: str) -> int:
 
 def _tracked(loader: DataLoader, words: str) -> Iterator[Any]:
     """Batches; a line on stderr says how far it is, and how long it still takes."""
-    start = last = time.monotonic()
-    live = sys.stderr.isatty()
-    for done, batch in enumerate(loader, 1):
+    progress = Progress(words, len(loader.dataset))  # type: ignore[arg-type]
+    for batch in loader:
         yield batch
-        now = time.monotonic()
-        if words and (done == len(loader) or now - last > (0.5 if live else 10)):
-            left = (now - start) / done * (len(loader) - done)
-            state = f'{left:.0f} s left' if done < len(loader) else f'{now - start:.0f} s'
-            print(f'{words}: {done / len(loader):.0%}, {state}  ', file=sys.stderr, flush=True,
-                  end='\r' if live and done < len(loader) else '\n')
-            last = now
+        if words:
+            progress.add(min(loader.batch_size or 1, progress.total - progress.done))
+    progress.close()
 
 
 def picture(dataset: CZSLDataset, index: int, side: int | None = None) -> np.ndarray:

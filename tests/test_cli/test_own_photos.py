@@ -40,6 +40,24 @@ def test_a_folder_gets_a_split_and_a_config_that_loads(photos, capsys):
     assert not list(photos.glob('*.csv'))  # the user's folder is as it was
 
 
+def test_a_config_and_a_split_that_were_edited_are_kept(photos, capsys):
+    path = own_config('photos', weights='tiny_clip').config
+    capsys.readouterr()
+    own_config('photos', weights='tiny_clip')
+    assert 'note' not in capsys.readouterr().out
+    folder = photos.parent / 'work_dirs' / 'photos'
+    for number in (1, 2):
+        for file in (photos.parent / path, folder / 'table.csv'):
+            with file.open('a') as opened:
+                opened.write(f'# mine {number}\n')
+        own_config('photos', weights='tiny_clip')
+        for name in (f'photos_{number}.py', f'table_{number}.csv'):
+            assert (folder / name).read_text().endswith(f'# mine {number}\n')
+        said = capsys.readouterr().out
+        assert f'photos_{number}.py' in said and f'table_{number}.csv' in said
+    assert '# mine' not in (photos.parent / path).read_text()
+
+
 def test_a_csv_with_a_split_is_taken_as_it_is(photos):
     (photos / 'mine.csv').write_text(
         'image,attribute,object,split\n' + ''.join(

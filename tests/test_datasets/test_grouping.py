@@ -104,3 +104,12 @@ def test_odd_splits_are_described():
         'The validation split has seen pairs only: it cannot tell how well new pairs are '
         'recognised.', 'The test split is empty.',
         '1 of 2 seen pairs have fewer than 5 training images: wet dog']
+
+
+def test_a_training_split_that_groups_emptied_is_named():
+    rows = [TableRow(f'{i}.jpg', 'wet', ('cat', 'dog')[i % 2], ('train', 'val')[i % 4 > 1])
+            for i in range(40)]
+    assert not any('for training' in line for line in split_warnings(rows))
+    few = [row._replace(split='test') if row.split == 'train' and i > 9 else row
+           for i, row in enumerate(rows)]
+    assert 'Only 6 of 40 images (15%) are for training.' in ' '.join(split_warnings(few))

@@ -88,7 +88,7 @@ def test_features_equal_images(folder, data, method, capsys):
     extract(images, folder, '--out', folder / 'features')
     extract(cached, folder)  # its own folder, and the same features: nothing is left to do
 
-    assert 'test: 1 images, 1 of them done' in capsys.readouterr().out
+    assert ', 0 of them new' in capsys.readouterr().out
     models = [MODELS.build(cfg.model) for cfg in (images, cached)]
     models[1].init_weights()
     models[1].load_state_dict(models[0].state_dict())

@@ -11,6 +11,7 @@ import torch
 from mmengine.hooks import CheckpointHook
 from mmengine.registry import HOOKS
 
+from mmcluspro.cli import train
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.launch import apply_options, find_config, read_config
 from mmcluspro.engine.messages import ConfigError, run_command
@@ -104,15 +105,30 @@ def test_the_traceback_can_be_asked_for(monkeypatch):
         run_command(uninitialised_bank)
 
 
-def test_an_interrupt_says_how_to_go_on(capsys):
+@pytest.mark.parametrize(('words', 'said'), [
+    ((), 'Interrupted.'), (('Add --resume.', ), 'Interrupted. Add --resume.')])
+def test_an_interrupt_says_how_to_go_on(words, said, capsys):
 
     def interrupted():
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*words)
 
     with pytest.raises(SystemExit) as caught:
         run_command(interrupted)
     assert caught.value.code == 130
-    assert '--resume' in capsys.readouterr().err
+    assert capsys.readouterr().err.strip() == said
+
+
+def test_an_interrupted_training_names_its_checkpoint(monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, '_train', interrupted)
+    command = ['cluspro_shapes.py', '--work-dir', str(tmp_path)]
+    with pytest.raises(KeyboardInterrupt, match='no checkpoint in .* yet: run the same command'):
+        train.main(command)
+    torch.save({'state_dict': {'a': torch.ones(1)}}, tmp_path / 'epoch_3.pth')
+    with pytest.raises(KeyboardInterrupt, match=r'--resume to continue from .*epoch_3\.pth'):
+        train.main(command)
 
 
 def test_a_missing_config_is_named():

@@ -17,6 +17,7 @@ from mmcluspro.features import FeatureStore, PhaseWriter, start_folder, write_ph
 from mmcluspro.features.folder import differences, sample_name
 from mmcluspro.utils.atomic import HOST
 from mmcluspro.utils.digest import checksum
+from mmcluspro.utils.progress import Progress
 
 PIPELINE = [
     dict(type='LoadImageFromFile'),
@@ -57,7 +58,7 @@ def stored(layout, tmp_path):
     root = tmp_path / 'features'
     start_folder(root, FACTS)
     for phase in ('train', 'val', 'test'):
-        write_phase(images_of(layout, phase), encode, root, phase, batch_size=2, say=str)
+        write_phase(images_of(layout, phase), encode, root, phase, batch_size=2)
     return root
 
 
@@ -127,19 +128,18 @@ def test_a_broken_run_goes_on(layout, tmp_path, broken_after):
 
     start_folder(tmp_path / 'f', FACTS)
     with pytest.raises(KeyboardInterrupt):
-        write_phase(images_of(layout), breaks, tmp_path / 'f', 'train', batch_size=3, say=str)
+        write_phase(images_of(layout), breaks, tmp_path / 'f', 'train', batch_size=3)
     with pytest.raises(ValueError, match=r'not complete: \d of 3 shards are missing.*\n.*extract'):
         read(layout, tmp_path / 'f')
     again = []
     start_folder(tmp_path / 'f', FACTS)
-    made = write_phase(images_of(layout), counting(again), tmp_path / 'f', 'train', batch_size=3,
-                       say=str)
+    made = write_phase(images_of(layout), counting(again), tmp_path / 'f', 'train', batch_size=3)
 
     finished = 5 * (broken_after // 2)  # two batches a shard
     assert made == sum(again) == 12 - finished
     got = torch.stack([sample['inputs'] for sample in read(layout, tmp_path / 'f')])
     torch.testing.assert_close(got, encode([s['inputs'] for s in images_of(layout)]))
-    assert write_phase(images_of(layout), counting(again), tmp_path / 'f', 'train', say=str) == 0
+    assert write_phase(images_of(layout), counting(again), tmp_path / 'f', 'train') == 0
 
 
 def cut(path):
@@ -160,7 +160,7 @@ def test_a_damaged_shard_is_never_trusted(layout, stored, damage):
 
     with pytest.raises(ValueError, match=rf'{path.name}: it is damaged .*\n.*extract-features'):
         read(layout, stored)
-    assert write_phase(images_of(layout), encode, stored, 'train', say=str) == 5
+    assert write_phase(images_of(layout), encode, stored, 'train') == 5
     assert path.read_bytes() == before
 
 
@@ -196,7 +196,7 @@ def test_two_writers_end_in_one_folder(layout, tmp_path, monkeypatch, change):
     """The second does all its work within one step of the first, and may round otherwise."""
     paint_all(layout)
     images, root = images_of(layout), tmp_path / 'f'
-    second = lambda: write_phase(images, lambda x: encode(x) + change, root, 'train', say=str)
+    second = lambda: write_phase(images, lambda x: encode(x) + change, root, 'train')
 
     def first(batch):
         if not list(root.glob('*/*.npy')):
@@ -204,7 +204,7 @@ def test_two_writers_end_in_one_folder(layout, tmp_path, monkeypatch, change):
         return encode(batch)
 
     start_folder(root, FACTS)
-    assert write_phase(images, first, root, 'train', say=str) == 12
+    assert write_phase(images, first, root, 'train') == 12
 
     assert sorted(path.name[:5] for path in (root / 'train').iterdir()) == [
         '00000', '00001', '00002', 'names']
@@ -238,7 +238,7 @@ def test_unfinished_files_of_dead_processes_go(layout, stored):
         for name in ('names.json.else-where-2-0123abcd.part', '00000.part'):
             os.utime(folder / name, (0, 0))
 
-    assert write_phase(images_of(layout), encode, stored, 'train', say=str) == 0
+    assert write_phase(images_of(layout), encode, stored, 'train') == 0
 
     for folder in (stored, stored / 'train'):
         assert {name for name in names if not (folder / name).exists()} == {
@@ -272,11 +272,11 @@ def test_damaged_json_is_named(layout, stored, content):
             read(layout, stored)
         with pytest.raises(ValueError, match=message):
             start_folder(stored, FACTS)
-            write_phase(images_of(layout), encode, stored, 'train', say=str)
+            write_phase(images_of(layout), encode, stored, 'train')
         path.unlink()
         with pytest.raises(ValueError, match=rf'{path} is missing, .*Delete the folder'):
             start_folder(stored, FACTS)
-            write_phase(images_of(layout), encode, stored, 'train', say=str)
+            write_phase(images_of(layout), encode, stored, 'train')
 
 
 def test_a_changed_name_or_fact_does_not_fit_its_checksum(layout, stored):
@@ -303,7 +303,7 @@ def test_damaged_json_is_made_again_when_no_shard_needs_it(layout, tmp_path):
     for path in (tmp_path / 'features.json', tmp_path / 'train' / 'names.json'):
         path.write_text('')
     start_folder(tmp_path, FACTS)
-    assert write_phase(images_of(layout), encode, tmp_path, 'train', say=str) == 12
+    assert write_phase(images_of(layout), encode, tmp_path, 'train') == 12
     assert len(read(layout, tmp_path)) == 12
 
 
@@ -378,10 +378,10 @@ def test_unreadable_images_are_named_and_nothing_is_lost(layout, tmp_path):
     start_folder(tmp_path / 'f', FACTS)
     with pytest.raises(ValueError, match=r'2 of 5 images(.|\n)*Faux\.Fur_cat/train0\.png(.|\n)*'
                        r'Faux\.Fur_cat/train2\.png'):
-        write_phase(images_of(layout), encode, tmp_path / 'f', 'train', say=str)
+        write_phase(images_of(layout), encode, tmp_path / 'f', 'train')
     assert len(list((tmp_path / 'f' / 'train').glob('*.npy'))) == 1
     paint_all(layout)
-    assert write_phase(images_of(layout), encode, tmp_path / 'f', 'train', say=str) == 7
+    assert write_phase(images_of(layout), encode, tmp_path / 'f', 'train') == 7
 
 
 @pytest.mark.parametrize('dtype, value, message', [
@@ -405,12 +405,12 @@ def test_half_precision_is_read_as_single(tmp_path):
     assert got.dtype == np.float32 and got[0] == np.float16(0.1)
 
 
-def test_progress_says_how_long(layout, tmp_path):
+def test_progress_counts_new_and_stored_images(layout, tmp_path):
     start_folder(tmp_path / 'f', FACTS)
-    lines = []
-    write_phase(images_of(layout), encode, tmp_path / 'f', 'train', say=lines.append)
-    assert lines[0] == 'train: 12 images, 0 of them done'
-    assert lines[-1].startswith('train: 12/12 images, ') and lines[-1].endswith('0 s left')
+    for made in (12, 0):
+        progress = Progress('features', 12)
+        write_phase(images_of(layout), encode, tmp_path / 'f', 'train', progress=progress)
+        assert (progress.done, progress.made) == (12, made)
 
 
 def test_names_of_files_tables_and_drawn_pictures(layout):

@@ -161,8 +161,7 @@ def time_extraction(folder, batch):
             tower(images)
         bare = cpu_seconds() - start[0], time.monotonic() - start[1]
     start = cpu_seconds(), time.monotonic()
-    write_phase(dataset, features, folder / 'features', 'train', batch, workers=1,
-                say=lambda line: None)
+    write_phase(dataset, features, folder / 'features', 'train', batch, workers=1)
     whole = cpu_seconds() - start[0], time.monotonic() - start[1]
     return whole[0] / bare[0], len(dataset) / whole[1], len(dataset) / bare[1]
 
