@@ -55,7 +55,7 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
         weights (Mapping[str, str]): Files that the user gave, see :func:`given_weights`.
     """
     head = dict(description['head'])
-    if head['type'] == 'ClusProHead':
+    if head['type'] in ('ClusProHead', 'ClusProPlusHead'):
         head.update(loss_pcl=None, loss_pdl=None, bank=dict(head.get('bank') or {}, queue_size=0))
     head.pop('chunk_size', None)  # of files of before: how much runs at once is not theirs to say
     head['text'] = _text(head.get('text'), state, weights)

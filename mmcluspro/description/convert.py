@@ -33,6 +33,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     'PrimitiveAdapter': ('dropout', ),
     'ThreePathHead': ('loss_weights', 'losses', 'space'),
     'ClusProHead': ('loss_weights', 'losses', 'space', 'loss_pcl', 'loss_pdl'),
+    'ClusProPlusHead': ('loss_weights', 'losses', 'space', 'loss_pcl', 'loss_pdl', 'pair_decay'),
     'TroikaHead': ('loss_weights', 'losses', 'space', 'with_cp', 'chunk_size'),
     'CLIPText': ('with_cp', 'learn_temperature', 'chunk_size'),
     'SoftPrompt': ('attr_dropout', ),

@@ -66,6 +66,12 @@ class Schema:
         three_paths: dict[str, Check] = dict(
             text=side, fusion=choice('probability', 'logits', 'composition'),
             feasibility=FEASIBILITY)
+        clustered: dict[str, Check] = dict(
+            three_paths, in_channels=WIDTH, branches=items(choice('attr', 'obj'), 0, 2),
+            # Files of before say queue_size, too, which prediction does not use.
+            bank=optional(record(
+                num_prototypes=either(integer(1, 1000), choice('share', 'auto')),
+                queue_size=optional(integer(0, 100_000)))))
         vision: dict[str, Check] = dict(
             arch=clip_arch, pretrained=optional(text(100)), img_size=optional(SIDE),
             quickgelu=optional(flag), peft=peft, frozen=flag, out_tokens=flag,
@@ -102,12 +108,8 @@ class Schema:
                 norm=optional(choice('BN', 'LN')), act=choice('ReLU', 'GELU'), residual=flag),
                 ('in_channels', )),
             'ThreePathHead': (three_paths, ('text', )),
-            'ClusProHead': (dict(
-                three_paths, in_channels=WIDTH, branches=items(choice('attr', 'obj'), 0, 2),
-                # Files of before say queue_size, too, which prediction does not use.
-                bank=optional(record(
-                    num_prototypes=either(integer(1, 1000), choice('share', 'auto')),
-                    queue_size=optional(integer(0, 100_000))))), ('text', 'in_channels')),
+            'ClusProHead': (clustered, ('text', 'in_channels')),
+            'ClusProPlusHead': (dict(clustered, evidence=number(0, 1e6)), ('text', 'in_channels')),
             'TroikaHead': (dict(
                 three_paths, in_channels=WIDTH, chunk_size=integer(1, 1 << 24),
                 traction=optional(record(num_layers=integer(1, 32), scale=number(-1e6, 1e6)))),
@@ -145,8 +147,8 @@ class Schema:
             backbone=self.part('CLIPVision', 'ProjectedBackbone', 'DINO', 'DINOv2',
                                'VisionTransformer', 'ResNet', *clip_zoo.BACKBONES),
             neck=optional(self.part('PrimitiveAdapter', *NECKS)),
-            head=self.part('ThreePathHead', 'ClusProHead', 'TroikaHead', *HEADS,
-                           *clip_zoo.HEADS))(value, 'model')
+            head=self.part('ThreePathHead', 'ClusProHead', 'ClusProPlusHead', 'TroikaHead',
+                           *HEADS, *clip_zoo.HEADS))(value, 'model')
         needs(found, ('pixels', 'backbone', 'head'), 'model')
         return found
 

@@ -68,15 +68,17 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed',
     Returns:
         dict[str, np.ndarray]: ``text_a`` (A, D), ``text_o`` (O, D) and ``text_c`` (P, D), unit
         norm; ``attributes``, ``objects``, ``pairs`` (P, 2), ``seen`` (P,), ``feasible`` (P,),
-        the pairs that may be the answer; and ``info``, JSON with what ``head.portable`` says
-        (``scale``, ``fusion``), ``link``, ``preprocessing``, ``temperature``, ``seen_bias``,
-        ``calibration`` and ``weights``, which the ONNX file of the same model has, too.
+        the pairs that may be the answer; the arrays of ``head.portable``; and ``info``, JSON with
+        what ``head.portable`` says (``scale``, ``fusion``), ``link``, ``preprocessing``,
+        ``temperature``, ``seen_bias``, ``calibration`` and ``weights``, which the ONNX file of the
+        same model has, too.
     """
     with torch.no_grad():
         texts = model.head.texts(candidates)
     preprocessing, notes = describe(model)
+    portable = model.head.portable()
     info = dict(
-        **model.head.portable().info, link=model.head.link, format=FORMAT,
+        **portable.info, link=model.head.link, format=FORMAT,
         weights=weights_id(model), world=world, preprocessing=preprocessing, notes=notes,
         **(asked_calibration(model.meta, world, prefer, seen_bias) or Calibration())._asdict(),
         calibration=model.meta.get('calibration') or {})
@@ -86,6 +88,7 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed',
         pairs=candidates.pairs.numpy(), seen=candidates.seen.numpy(),
         feasible=(torch.ones(len(candidates), dtype=torch.bool) if candidates.feasible is None
                   else candidates.feasible).numpy(),
+        **portable.arrays(candidates),
         info=np.array(json.dumps(info)))
 
 

@@ -166,5 +166,6 @@ def test_no_field_takes_what_is_out_of_its_range(wrong):
                 assert (name, type(got)) in {('temperature', float), ('readable', dict)} or (
                     (kind, name, type(got)) in {
                         ('LoRA', 'alpha', float), ('Bottleneck', 'scale', int),
-                        ('Bottleneck', 'scale', float), ('CDSHead', 'gamma', float)}) or (
+                        ('Bottleneck', 'scale', float), ('CDSHead', 'gamma', float),
+                        ('ClusProPlusHead', 'evidence', float)}) or (
                             kind == 'TOMCATHead' and wrong == 2.5)  # settings of its stream

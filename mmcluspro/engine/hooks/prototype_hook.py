@@ -91,8 +91,7 @@ class PrototypeHook(Hook):
         if self._optimizer_moved(runner):
             head.update_prototypes()
         if self.every_n_train_iters(runner, self.check_interval):
-            require_same({f'The {branch} prototypes': bank.prototypes
-                          for branch, bank in head.clustered.items()})
+            require_same({f'The {name}': state for name, state in head.replicated.items()})
         if self.every_n_train_iters(runner, self.interval):
             for name, value in head.health().items():
                 runner.message_hub.update_scalar(f'train/{name}', value)

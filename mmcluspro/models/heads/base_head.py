@@ -92,6 +92,12 @@ class CompositionHead(BaseModule):
         """Those of :attr:`clustered` that hold prototypes."""
         return {branch: bank for branch, bank in self.clustered.items() if bool(bank.initialised)}
 
+    @property
+    def replicated(self) -> dict[str, Tensor]:
+        """State by name that every rank computes for itself and that must be the same on all."""
+        return {f'{branch} prototypes': bank.prototypes
+                for branch, bank in self.clustered.items()}
+
     def update_prototypes(self) -> None:
         """Moves the prototypes after an iteration; nothing without banks."""
 

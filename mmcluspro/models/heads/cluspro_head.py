@@ -98,6 +98,11 @@ class ClusProHead(ThreePathHead):
         """The banks by branch."""
         return {branch: self.bank(branch) for branch in self.banks}
 
+    @property
+    def observes(self) -> bool:
+        """Whether the features of a step are gathered: for prototypes."""
+        return bool(self.banks)
+
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
         """The objective of Eq. 12, term by term.
 
@@ -106,7 +111,7 @@ class ClusProHead(ThreePathHead):
             ``pdl_loss``, each with its weight.
         """
         losses = super().terms(step)
-        if not self.banks:
+        if not self.observes:
             return losses
         attribute, object_ = step.features.attribute, step.features.object
         if attribute is None or object_ is None:
@@ -115,7 +120,8 @@ class ClusProHead(ThreePathHead):
         features = [F.normalize(f.float(), dim=1) for f in (attribute, object_)]
         # HSIC does not decompose over images, so it sees those of all ranks, as clustering does.
         everyone = list(self.gatherer(torch.stack(features)))
-        rows = self._observe(everyone, step.labels)
+        owners = self.gatherer(torch.stack([step.labels[branch] for branch in BRANCHES]), fill=0)
+        rows = self._observe(everyone, owners)
         tables = [self.bank(branch).prototypes if branch in self.banks else None
                   for branch in BRANCHES]
         if self.loss_pcl is not None:
@@ -127,21 +133,25 @@ class ClusProHead(ThreePathHead):
         return losses
 
     @torch.no_grad()
-    def _observe(self, features: list[Tensor], labels: dict[str, Tensor]) -> list[Tensor | None]:
+    def _observe(self, features: list[Tensor], owners: Tensor) -> list[Tensor | None]:
         """Assigns the features of all ranks, so that every rank finds the same rows.
+
+        Args:
+            features (list[Tensor]): Of both branches, shape (N, D) each.
+            owners (Tensor): Attribute and object of each image, shape (2, N).
 
         Returns:
             list: Rows of both branches, of the images of all ranks; None without a bank.
         """
-        chosen = [(branch, feature.detach(), label) for branch, feature, label in zip(
-            BRANCHES, features, self.gatherer(
-                torch.stack([labels[branch] for branch in BRANCHES]), fill=0))
-            if branch in self.banks]
-        branches, seen, owners = zip(*chosen)
-        rows = assign_together([self.bank(branch) for branch in branches], seen, owners)
-        for branch, *each in zip(branches, seen, owners, rows):
-            self._remember(branch, Observation(*each))
-        found = dict(zip(branches, rows))
+        seen = {branch: (feature.detach(), owner)
+                for branch, feature, owner in zip(BRANCHES, features, owners)
+                if branch in self.banks}
+        if not seen:
+            return [None, None]
+        rows = assign_together([self.bank(branch) for branch in seen], *zip(*seen.values()))
+        for (branch, each), row in zip(seen.items(), rows):
+            self._remember(branch, Observation(*each, row))
+        found = dict(zip(seen, rows))
         return [found.get(branch) for branch in BRANCHES]
 
     def _remember(self, branch: str, new: Observation) -> None:

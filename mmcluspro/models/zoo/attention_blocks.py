@@ -54,10 +54,9 @@ class AttentionBlock(nn.Module):
             return F.linear(read, out.weight @ weight[2], out.weight @ bias[2] + out.bias)
         q, k, v = (F.linear(x, *part).unflatten(-1, (attn.num_heads, -1)).transpose(1, 2)
                    for x, *part in zip((query, read, read), weight, bias))
-        size = max(len(q), len(k))
+        q, k, v = (x.expand(max(len(q), len(k)), -1, -1, -1) for x in (q, k, v))
         found = F.scaled_dot_product_attention(
-            *(x.expand(size, -1, -1, -1) for x in (q, k, v)),
-            dropout_p=attn.dropout if self.training else 0.0)
+            q, k, v, dropout_p=attn.dropout if self.training else 0.0)
         return attn.out_proj(found.transpose(1, 2).flatten(2))
 
 

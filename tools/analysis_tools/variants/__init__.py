@@ -3,7 +3,8 @@ from .classifier import PrototypeLogitsHead
 from .conditional import AdversarialProbe, ConditionalAlignment
 from .contrast import OwnPCLLoss, TextContrast
 from .recombination import RecombinationHead
+from .sharpened import SharpenedHead
 from .transfer import TransferHead
 
 __all__ = ['AdversarialProbe', 'ConditionalAlignment', 'OwnPCLLoss', 'PrototypeLogitsHead',
-           'RecombinationHead', 'TextContrast', 'TransferHead']
+           'RecombinationHead', 'SharpenedHead', 'TextContrast', 'TransferHead']
