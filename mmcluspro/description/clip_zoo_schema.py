@@ -25,7 +25,7 @@ def backbones(vision: dict[str, Check]) -> dict[str, Entry]:
         vision (dict): Fields of ``CLIPVision``.
     """
     plain = {name: check for name, check in vision.items()
-             if name not in ('peft', 'out_tokens', 'out_layers')}
+             if name not in ('peft', 'out_tokens', 'out_layers', 'project_layers')}
     return {'CAILAVision': Entry(dict(
         plain, reduction=REDUCTION, mixture_from=optional(integer(0, 255)), norms=flag),
         (), ('with_cp', 'peft'))}
@@ -74,6 +74,9 @@ def heads(side: Check) -> dict[str, Entry]:
                                weight=number(0, 1)), ('text', 'in_channels'),
                           (*TRAINING, 'dropout', 'prompt_weight', 'chunk_size')),
         'GIPCOLHead': Entry(common, ('text', ), TRAINING),
+        'MSCIHead': Entry(dict(common, in_channels=WIDTH, low=integer(1, 256),
+                               high=integer(1, 256)), ('text', 'in_channels'),
+                          (*TRAINING, 'dropout', 'scale', 'chunk_size', 'with_cp')),
         'PCVLHead': Entry(common, ('text', ), TRAINING),
         'PLIDHead': Entry(dict(common, beta=items(number(1e-6, 1e6), 2, 2)), ('text', ),
                           (*TRAINING, 'smoothing', 'group_objects')),

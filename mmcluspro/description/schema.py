@@ -75,7 +75,7 @@ class Schema:
         vision: dict[str, Check] = dict(
             arch=clip_arch, pretrained=optional(text(100)), img_size=optional(SIDE),
             quickgelu=optional(flag), peft=peft, frozen=flag, out_tokens=flag,
-            out_layers=items(integer(-256, 256), 0, 256))
+            out_layers=items(integer(-256, 256), 0, 256), project_layers=flag)
         clip_text: dict[str, Check] = dict(
             arch=clip_arch, pretrained=optional(text(100)), prompt=prompt,
             chunk_size=integer(1, 1 << 20), prefix_tree=flag, readable=readable,

@@ -107,6 +107,19 @@ def test_tomcat_trains_and_streams_as_in_its_yml_files(dataset, rate, decay, epo
     assert head.text.prompt.attr_dropout == (0.0 if dataset == 'cgqa' else 0.3)
 
 
+@pytest.mark.parametrize('dataset, rate, epochs, batch, layers', [
+    ('mitstates', 1e-4, 20, 64, 4), ('utzappos', 2.5e-4, 15, 48, 3), ('cgqa', 1.25e-5, 15, 48, 4)])
+def test_msci_trains_as_in_its_yml_files(dataset, rate, epochs, batch, layers):
+    cfg = read(f'baselines/msci_{dataset}.py')
+    assert rates(cfg) == pytest.approx([rate * 0.5**(epoch // 5) for epoch in range(epochs)])
+    adam = cfg.optim_wrapper.optimizer
+    assert adam.type == ('AdamW' if dataset == 'utzappos' else 'Adam') and adam.weight_decay == 1e-5
+    assert cfg.train_dataloader.batch_size == batch
+    assert (cfg.model.head.low, cfg.model.head.high) == (layers, layers)
+    assert cfg.model.backbone.out_layers == [*range(layers), *range(-layers, 0)]
+    assert cfg.model.backbone.project_layers
+
+
 @pytest.mark.parametrize('dataset, start, decay, epochs, batch', [
     ('mitstates', 5e-5, 2e-5, 50, 128), ('utzappos', 1e-4, 1e-5, 25, 256),
     ('cgqa', 1e-5, 1e-5, 20, 128)])

@@ -34,6 +34,8 @@ class CLIPVision(FrozenTower):
         out_layers (Sequence[int]): Also return the raw tokens after these blocks, from 0 or, with
             negative numbers, from the end; -1 is before the last norm and the projection.
             Defaults to (), none.
+        project_layers (bool): Pass the tokens of ``out_layers`` through the last norm and the
+            projection, too. Defaults to False.
         with_cp (bool): Recompute the blocks' activations in the backward pass to save memory.
             Defaults to False.
     """
@@ -41,7 +43,8 @@ class CLIPVision(FrozenTower):
     def __init__(self, arch: str = 'ViT-L-14', pretrained: str | None = None,
                  img_size: int | None = None, quickgelu: bool | None = None,
                  peft: dict | None = None, frozen: bool = True, out_tokens: bool = False,
-                 out_layers: Sequence[int] = (), with_cp: bool = False) -> None:
+                 out_layers: Sequence[int] = (), project_layers: bool = False,
+                 with_cp: bool = False) -> None:
         super().__init__()
         visual = load_clip(arch, pretrained, img_size, quickgelu).visual
         if visual is None:
@@ -54,6 +57,7 @@ class CLIPVision(FrozenTower):
         if out_tokens:
             self._return_tokens(arch)
         self.out_layers = self._layers(out_layers, arch)
+        self.project_layers = project_layers
         if with_cp:
             self._use_checkpointing(arch)
         if frozen and pretrained is not None:
@@ -74,7 +78,7 @@ class CLIPVision(FrozenTower):
             (B, D), not normalised, and all tokens after the last norm and the projection, shape
             (B, 1 + patches, D), of which the first is f. With ``out_layers`` Features, whose
             ``extra`` has ``layer_<n>``, the class token and the patches after block n, shape
-            (B, 1 + patches, width of the tower).
+            (B, 1 + patches, width of the tower), or D with ``project_layers``.
         """
         with self._listening() as layers:
             found = self.visual(x)
@@ -83,6 +87,9 @@ class CLIPVision(FrozenTower):
             f, patches = found
             tokens = torch.cat([f[:, None], patches @ self.visual.proj], dim=1)
         if self.out_layers:
+            if self.project_layers:
+                layers = {name: self.visual.ln_post(layer) @ self.visual.proj
+                          for name, layer in layers.items()}
             return Features(f, tokens=tokens, extra=layers)
         return (f, ) if tokens is None else (tokens, f)
 

@@ -46,7 +46,7 @@ class TroikaHead(ThreePathHead):
         if chunk_size < 1:
             raise ValueError(f'head.chunk_size must be at least 1, got {chunk_size}.')
         self.traction = MODELS.build(
-            dict(dict(type='mmcluspro.CrossModalTraction', **(traction or {})), dim=in_channels))
+            {'type': 'mmcluspro.CrossModalTraction', **(traction or {}), 'dim': in_channels})
         self.chunk_size = chunk_size
         self.with_cp = with_cp
 
@@ -58,14 +58,18 @@ class TroikaHead(ThreePathHead):
             texts (Texts): Unit-norm texts of the paths that are wanted.
             candidates (Candidates): Not used.
         """
+        memory = self.remember(features)
+        pairs = self.matched(features, texts)
+        return Logits._make(
+            None if pair is None else self._stream(*pair, memory) for pair in pairs)
+
+    def remember(self, features: Features) -> Memory:
+        """What the texts read of the images: keys and values of the layers."""
         if features.tokens is None:
             raise ValueError(
                 'TroikaHead needs the tokens of the image tower: set backbone.out_tokens=True, '
                 'with a neck that hands the tokens on, such as mmcluspro.PrimitiveAdapter.')
-        pairs = self.matched(features, texts)
-        memory = self.traction.remember(features.tokens)
-        return Logits._make(
-            None if pair is None else self._stream(*pair, memory) for pair in pairs)
+        return self.traction.remember(features.tokens)
 
     def portable(self) -> Portable:
         """Not possible: a table of texts cannot hold the texts of every image."""

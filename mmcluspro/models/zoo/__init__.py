@@ -15,6 +15,7 @@ from .graph_text import GraphText
 from .kg_sp import KGSPHead
 from .le_plus import LEPlusHead, LEPlusText
 from .linear_text import LinearPairText
+from .msci import MSCIHead, MultiStageTraction
 from .oadis import OADisHead, OADisNeck
 from .pcvl import PCVLHead
 from .plid import PLIDHead, PLIDText
@@ -26,6 +27,6 @@ from .tomcat import TOMCATHead
 __all__ = ['ADEHead', 'AoPHead', 'AoPText', 'CAILAHead', 'CAILAText', 'CAILAVision', 'CANetHead',
            'CANetNeck', 'CAPEText', 'CDSHead', 'CGEHead', 'CVGAEHead', 'CoCGEHead', 'CompCosHead',
            'DFSPHead', 'GIPCOLHead', 'GraphPrompt', 'GraphText', 'KGSPHead', 'LEPlusHead',
-           'LEPlusText', 'LinearPairText', 'OADisHead', 'OADisNeck', 'PCVLHead', 'PLIDHead',
-           'PLIDText', 'SCENHead', 'SCENNeck', 'SymNetHead', 'TMNHead', 'TOMCATHead',
-           'VariationalGraphText']
+           'LEPlusText', 'LinearPairText', 'MSCIHead', 'MultiStageTraction', 'OADisHead',
+           'OADisNeck', 'PCVLHead', 'PLIDHead', 'PLIDText', 'SCENHead', 'SCENNeck', 'SymNetHead',
+           'TMNHead', 'TOMCATHead', 'VariationalGraphText']
