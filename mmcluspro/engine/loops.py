@@ -8,6 +8,7 @@ from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, Runner
 
 from .generators import State, generator_state, restore_generators
+from .ranks import require_same_length
 from .signals import STOP
 
 
@@ -59,6 +60,7 @@ class EpochLoop(EpochBasedTrainLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        require_same_length(len(self.dataloader))
         self.start: Position | None = None
 
     def run_epoch(self) -> None:

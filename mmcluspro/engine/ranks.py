@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 import torch
-from mmengine.dist import all_gather, get_rank, get_world_size
+from mmengine.dist import all_gather, get_comm_device, get_rank, get_world_size
 from torch import Tensor
 
 # How gloo and NCCL say that another process is gone, or silent for too long.
@@ -63,3 +63,22 @@ def require_same(tensors: Mapping[str, Tensor]) -> None:
             '0, though all ranks compute them from the same features. Look for a rank with other '
             'code, other versions or another kind of GPU, and for code of yours that runs on some '
             'ranks only; then --resume from a checkpoint before the drift.')
+
+
+def require_same_length(batches: int) -> None:
+    """Compares the number of batches per epoch of all ranks; every rank has to call it.
+
+    Last batches of different sizes are fine. A rank without a last batch is not: the others would
+    wait for it.
+
+    Raises:
+        ValueError: On every rank, if the numbers differ.
+    """
+    if get_world_size() == 1:
+        return
+    counts = torch.cat(all_gather(torch.tensor([batches], device=get_comm_device()))).tolist()
+    if len({*counts}) > 1:
+        raise ValueError(
+            f'The ranks have {", ".join(map(str, counts))} training batches per epoch, and would '
+            'wait for each other. Set train_dataloader.sampler.round_up=True, '
+            'train_dataloader.drop_last=True, or another train_dataloader.batch_size.')

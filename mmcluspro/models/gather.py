@@ -2,7 +2,8 @@
 
 A rank whose batch is smaller than the first one (the last batch of an epoch without
 ``round_up``) fills up with NaN rows, which assignment, update and losses leave out. So only the
-first batch asks for the sizes, and no later step makes the host wait.
+first batch asks for the sizes, and no later step makes the host wait. A run that is resumed may
+begin with a small batch: ``least`` tells the size of the others.
 """
 from typing import Any
 
@@ -37,14 +38,15 @@ class RowGatherer:
     """
 
     def __init__(self) -> None:
+        self.least = 0  # rows that will come, for a run that starts with a smaller batch
         self.capacity = 0
 
     def _padded_size(self, rows: Tensor) -> int:
-        """Rows of the largest first batch, the same on every rank."""
+        """Rows of the largest batch, the same on every rank."""
         size = rows.shape[1]
         if not self.capacity:
             sizes = all_gather(torch.tensor([size], device=rows.device))
-            self.capacity = int(torch.cat(sizes).max())
+            self.capacity = max(int(torch.cat(sizes).max()), self.least)
         if size > self.capacity:
             raise ValueError(
                 f'A batch of {size} images follows batches of {self.capacity}. With several '

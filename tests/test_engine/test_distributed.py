@@ -125,12 +125,35 @@ assert gathered[0].equal(gathered[1])
 """
 
 
-@pytest.mark.parametrize('script', [DRIFT, SHARED], ids=['drift is found', 'text is shared'])
-def test_two_ranks(tmp_path, script):
+GATHER = """
+import torch, torch.distributed as dist
+from mmcluspro.models.gather import RowGatherer
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+gather = RowGatherer()
+gather.least = 4  # the batches that will come; this run starts with the last ones of an epoch
+for size in (2 - (rank == 2), 4, 3):
+    rows = torch.full((1, size, 2), float(rank), requires_grad=True)
+    found = gather(rows)
+    assert found.shape == (1, 12, 2), found.shape
+    for other in range(3):
+        mine = found[0, other::3, 0]
+        held = 2 - (other == 2) if size < 3 else size
+        assert (mine[:held] == other).all() and mine[held:].isnan().all()
+    assert gather.local(found[0], size).equal(rows[0])
+    found[0, rank::3].nansum().backward()
+    assert (rows.grad == 1).all()
+"""
+
+
+@pytest.mark.parametrize('script, processes', [(DRIFT, 2), (SHARED, 2), (GATHER, 3)], ids=[
+    'drift is found', 'text is shared', 'a run may start with the small last batch of an epoch'])
+def test_ranks(tmp_path, script, processes):
     (tmp_path / 'script.py').write_text(script)
     done = subprocess.run(
         [sys.executable, '-m', 'torch.distributed.run', '--master_addr=127.0.0.1',
-         f'--master_port={free_port()}', '--nproc_per_node=2', str(tmp_path / 'script.py')],
+         f'--master_port={free_port()}', f'--nproc_per_node={processes}',
+         str(tmp_path / 'script.py')],
         capture_output=True, text=True, check=False, env={**os.environ, 'OMP_NUM_THREADS': '1'})
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -173,6 +196,13 @@ def test_ranks_may_have_unequal_last_batches(tmp_path):
         torch.testing.assert_close(first['state'][f'{key}.prototypes'],
                                    one['state'][f'{key}.prototypes'], atol=1e-3, rtol=0)
         assert first['state'][f'{key}.queue.pushed'].equal(one['state'][f'{key}.queue.pushed'])
+
+
+def test_a_rank_without_a_last_batch_is_named(tmp_path):
+    """Three ranks with 43, 42 and 42 images in batches of 21."""
+    with pytest.raises(AssertionError, match='The ranks have 3, 2, 2 training batches per epoch'):
+        launch(tmp_path / 'three', 'cluspro_shapes.py', 21, 3, **{
+            'train_dataloader.dataset.indices': 127, 'train_dataloader.sampler.round_up': False})
 
 
 def test_the_scripts_train_and_test_on_two_processes(tmp_path):

@@ -63,6 +63,7 @@ class PrototypeHook(Hook):
         """Fills the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
         banks = model.head.clustered
+        model.head.expect_batches(runner.train_dataloader.batch_size or 0)
         added = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
         if banks and added > MOST_CALLS:
             raise ValueError(f'optim_wrapper.accumulative_counts={added}: prototypes remember the '

@@ -101,6 +101,9 @@ class CompositionHead(BaseModule):
     def update_prototypes(self) -> None:
         """Moves the prototypes after an iteration; nothing without banks."""
 
+    def expect_batches(self, size: int) -> None:
+        """Called before training with the images of a batch of a rank; nothing by default."""
+
     def begin_epoch(self, epoch: int) -> None:
         """Called before each epoch of training, the first of which is 0; nothing by default."""
 

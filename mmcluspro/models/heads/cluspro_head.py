@@ -163,6 +163,10 @@ class ClusProHead(ThreePathHead):
                                 for name in ('features', 'labels', 'rows')))
         self.observed[branch] = new
 
+    def expect_batches(self, size: int) -> None:
+        """Makes room for the features of batches of ``size`` images per rank."""
+        self.gatherer.least = size
+
     def update_prototypes(self) -> None:
         """Moves the prototypes to all features since the last update (Eq. 9)."""
         seen = self.observed.values()
