@@ -34,10 +34,10 @@ def logsumexp(x):
     most = x.max(1, keepdims=True)
     return most + np.log(np.exp(x - most).sum(1, keepdims=True))
 
-def add_evidence(pair, features, table, evidence):  # ClusPro+: seen pairs against their prototypes
+def add_evidence(pair, features, table, weight):  # ClusPro+: seen pairs against their prototypes
     known = table['pair_a'].any(1)
     old = pair[:, known]
-    new = old + evidence * sum(f @ table[name][known].T
+    new = old + weight * sum(f @ table[name][known].T
                                for f, name in zip(features, ('pair_a', 'pair_o')))
     pair[:, known] = new + logsumexp(old) - logsumexp(new)
     return pair
@@ -46,7 +46,7 @@ def pair_scores(features, table, info):  # Eq. 13; features: f_a, f_o and f_c, o
     texts = [table['text_a'], table['text_o'], table['text_c']][-len(features):]
     *primitives, pair = (info['scale'] * f @ text.T for f, text in zip(features, texts))
     if info.get('evidence'):
-        pair = add_evidence(pair, features, table, info['evidence'])
+        pair = add_evidence(pair, features, table, info['scale'] * info['evidence'])
     parts = [softmax(x)[:, index] for x, index in zip(primitives, table['pairs'].T)]
     pair = pair if info['fusion'] == 'logits' else softmax(pair)
     return pair + np.prod(parts, axis=0) if parts else pair

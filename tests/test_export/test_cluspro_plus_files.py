@@ -86,4 +86,4 @@ def test_onnx_and_the_example_of_the_docs_score_as_torch(checkpoint, images, tmp
     features = onnxruntime.InferenceSession(tmp_path / 'plus.onnx').run(None, {'image': pixels})
     scores, _ = scores_of(checkpoint, images)
     np.testing.assert_allclose(consumer['pair_scores'](features, table, info), scores, atol=1e-4)
-    assert info['evidence'] == 10.0
+    assert info['evidence'] == 1.0

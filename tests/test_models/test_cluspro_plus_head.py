@@ -128,7 +128,7 @@ def test_evidence_moves_probability_between_known_pairs_only(seed, size, weight)
 @pytest.mark.parametrize('fusion', ['probability', 'logits', 'composition'])
 @pytest.mark.parametrize('branches', [('attr', 'obj'), ()])
 def test_prediction_is_equation_13_with_the_evidence_of_both_branches(space, fusion, branches):
-    head = trained(space, fusion=fusion, branches=branches, evidence=7.0)
+    head = trained(space, fusion=fusion, branches=branches, evidence=0.7)
     feats, _ = make_batch(space, size=4, seed=9)
     candidates = Candidates.from_space(space)
     scale, logits = head.text.logit_scale.exp(), torch.empty(4, len(space.pairs))
@@ -140,7 +140,8 @@ def test_prediction_is_equation_13_with_the_evidence_of_both_branches(space, fus
             if space.seen[place]:
                 row = head.pairs.lookup(torch.tensor([[a, o]]))[0]
                 looks = [each / each.norm() for each in head.pairs.sums[row]]
-                raised.append(logits[image, place] + 7 * (unit[0] @ looks[0] + unit[1] @ looks[1]))
+                raised.append(logits[image, place] + 0.7 * scale * (
+                    unit[0] @ looks[0] + unit[1] @ looks[1]))
         raised = torch.stack(raised)
         mass = logits[image, space.seen].exp().sum()
         logits[image, space.seen] = (raised.softmax(dim=0) * mass).log()

@@ -43,19 +43,19 @@ class ClusProPlusHead(ClusProHead):
     A text has to describe pairs that nobody has seen; for a seen pair there are images. Training
     keeps their mean in the attribute and the object branch
     (:class:`~mmcluspro.models.clustering.PairPrototypes`). Prediction adds ``evidence`` times the
-    two cosines to the composition logits of seen pairs and scales them so that their total
-    probability stays: scores of unseen pairs do not change. Losses do not change, either.
+    two cosines to the text cosine of seen pairs, and scales these so that their total probability
+    stays: scores of unseen pairs do not change. Losses do not change, either.
 
     Args:
         *args: As in :class:`ClusProHead`. With ``branches=()`` this is the three-path baseline
             with prototypes of pairs.
-        evidence (float): Weight of the cosines; 0 gives the prediction of ClusPro.
-            Defaults to 10.0.
+        evidence (float): Weight of the cosines to prototypes, beside 1 for the text; 0 gives the
+            prediction of ClusPro. Defaults to 1.0.
         pair_decay (float): ``decay`` of the means. Defaults to 0.95.
         **kwargs: As in :class:`ClusProHead`.
     """
 
-    def __init__(self, *args: Any, in_channels: int, evidence: float = 10.0,
+    def __init__(self, *args: Any, in_channels: int, evidence: float = 1.0,
                  pair_decay: float = 0.95, **kwargs: Any) -> None:
         super().__init__(*args, in_channels=in_channels, **kwargs)
         if not 0 <= evidence < float('inf'):
@@ -97,8 +97,9 @@ class ClusProPlusHead(ClusProHead):
             prototypes = self.pairs.of(candidates.text_pairs)
             cosines = [F.normalize(feature.float(), dim=1) @ prototypes[:, place].T
                        for place, feature in enumerate(primitives.values())]
+            weight = self.evidence * self.text.logit_scale.exp()
             return logits._replace(composition=redistribute(
-                logits.composition, self.evidence * (cosines[0] + cosines[1]),
+                logits.composition, weight * (cosines[0] + cosines[1]),
                 prototypes.any(dim=2).all(dim=1)))
 
     def portable(self) -> Portable:

@@ -41,7 +41,7 @@ def three_path_scores(features: Arrays, table: Arrays, fusion: str, scale: float
     pair = scale * (features['composition'] @ table['text_c'].T)
     known = table['pair_a'].any(axis=1) if evidence else np.zeros(len(table['pairs']), bool)
     if known.any():
-        raised = pair[:, known] + evidence * (
+        raised = pair[:, known] + evidence * scale * (
             features['attribute'] @ table['pair_a'][known].T
             + features['object'] @ table['pair_o'][known].T)
         pair[:, known] = raised + (_logsumexp(pair[:, known]) - _logsumexp(raised))
