@@ -54,7 +54,7 @@ def parse_pairs(text: str, where: str = 'line ') -> list[Pair]:
         first = found.setdefault(pair, number)
         if first != number:
             faults.append(Fault('pair line', f'{where}{number}',
-                                f'{_short(line)} already stands in line {first}'))
+                                f'{_short(line)} is already in line {first}'))
     if not found and not faults:
         faults.append(Fault('pair line', f'{where}1', 'there is no pair'))
     raise_faults(faults, FORM)

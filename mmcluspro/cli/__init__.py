@@ -5,6 +5,7 @@ The scripts in ``tools/`` call the same functions.
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -36,16 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(__version__)
         return 0
     if words[0] not in COMMANDS:
-        print(f'{usage()}\n\nerror: no command {words[0]!r}', file=sys.stderr)
+        near = get_close_matches(words[0], COMMANDS, 1)
+        print(f'error: no command {words[0]!r}' + (f'; did you mean {near[0]}?' if near else '')
+              + ' mmcluspro --help lists all commands.', file=sys.stderr)
         return 2
     if sys.stderr.isatty() and not {'-h', '--help'} & set(words):
         print('loading …', file=sys.stderr, flush=True)  # importing torch takes seconds
     # Said by mmcv-lite in every process; none of its operators is used here.
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
+    warnings.showwarning = say_warning
     from mmcluspro.engine.messages import run_command
     codes: list[Any] = []
     run_command(lambda: codes.append(find_main(words[0])(words[1:])))
     return codes[0] or 0
+
+
+def say_warning(message: Any, category: type, *place: Any, **options: Any) -> None:
+    """Prints warnings for users without the line of code; those for developers are left out."""
+    if issubclass(category, UserWarning) and 'mmcv' not in str(message):
+        print(f'warning: {message}', file=sys.stderr)
 
 
 def usage() -> str:

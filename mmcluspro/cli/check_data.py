@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmcluspro.datasets.dataset_check import DATASET_NAMES, check_dataset
-from mmcluspro.datasets.folder_tree import left_out
+from mmcluspro.datasets.folder_tree import empty_folders, left_out
 from mmcluspro.datasets.photo_check import check_photos, is_own_data
 
 
@@ -29,12 +29,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
     parser.add_argument('--limit', type=int, default=10, help='faults of each kind to show')
     args = parser.parse_args(argv)
+    _check_root(Path(args.root).expanduser(), args.dataset)
     if args.dataset == 'generic' and args.split is None and is_own_data(args.root):
         report = check_photos(args.root, args.separator, args.decode)
     else:
         report = check_dataset(args.root, args.dataset, args.split, args.decode)
     print(report.text(args.limit))
-    if is_own_data(args.root) and Path(args.root).expanduser().is_dir() and (
-            others := left_out(args.root)):
-        print(others)
+    if is_own_data(args.root) and Path(args.root).expanduser().is_dir():
+        for line in filter(None, (left_out(args.root), empty_folders(args.root))):
+            print(line)
     return 0 if report.ok else 1
+
+
+def _check_root(root: Path, dataset: str) -> None:
+    """Says it in a sentence where there is nothing to check."""
+    if not root.exists():
+        raise FileNotFoundError(f'There is no {root}. Give a folder of images, a CSV file, or the '
+                                'folder of a published dataset.')
+    if root.is_file() and root.suffix.lower() != '.csv':
+        raise ValueError(f'{root} is neither a folder nor a CSV file.')
+    if dataset == 'generic' and root.is_dir() and not is_own_data(root) and not any(
+            root.rglob('*_pairs.txt')):
+        raise ValueError(
+            f'No image below {root}; expected folders attribute_object/ of images, or a published '
+            'dataset with images/ and lists of pairs (docs/data.md).')

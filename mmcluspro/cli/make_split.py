@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog='mmcluspro make-split', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('root', type=Path, help='folder of the images')
+    parser.add_argument('root', type=Path, help='folder of the images, or a CSV file '
+                        'image,attribute,object beside them')
     parser.add_argument('--table', type=Path, help='CSV image,attribute,object (else: folders)')
     parser.add_argument('--separator', default='_', help='divides attribute and object')
     parser.add_argument('--out', type=Path, required=True, help='the CSV to write')
@@ -42,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.out.exists():
         parser.error(f'{args.out} exists; a split is not overwritten, choose another --out')
+    if args.table is None and args.root.suffix.lower() == '.csv' and args.root.is_file():
+        args.table, args.root = args.root, args.root.parent
     rows = read_table(args.table, need_split=False) if args.table else scan_folders(
         args.root, args.separator)
     if not args.table and (others := left_out(args.root)):
@@ -58,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(count_groups(groups))
     rows = make_split(rows, args.seed, args.unseen_fraction, args.val_fraction,
                       args.test_fraction, groups)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     write_table(args.out, rows)
     images = Counter(row.split for row in rows)
     seen = {(row.attribute, row.object) for row in rows if row.split == 'train'}

@@ -8,15 +8,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mmcluspro.datasets.folder_tree import left_out, scan_folders
+from mmcluspro.datasets.folder_tree import empty_folders, left_out, scan_folders
 from mmcluspro.datasets.image_folder import ImageFolder, undecodable
-from mmcluspro.datasets.split_check import split_warnings
+from mmcluspro.datasets.split_check import split_warnings, too_few_names
+from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import TableRow, read_table, table_text
 from mmcluspro.errors import Fault, describe
 from mmcluspro.utils.atomic import write_text
 
-from .own_routes import Route, choose_route
+from .own_routes import Route, check_files, choose_route
 
 SEPARATORS = ('_', '__', '/')
 SHARD = 256  # images whose features an interruption can cost
@@ -56,6 +57,7 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     if not source.exists():
         raise FileNotFoundError(f'There is no {source}. Give a folder of images, a CSV file, or a '
                                 'config.')
+    check_files(weights, words)  # before images are read
     if source.is_dir() and (source / 'table.csv').is_file():
         source = source / 'table.csv'
     root = source if source.is_dir() else source.parent
@@ -64,9 +66,12 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     read = _read(source)
     rows = _usable(read, root)
     pairs = {(row.attribute, row.object) for row in rows}
-    print(f'photos     {len(rows)} images of {len(pairs)} pairs in {source}')
-    if source.is_dir() and (others := left_out(source)):
-        print(f'           {others}')
+    print(f'photos     {len(rows)} images of {len(pairs)} pair{"s" * (len(pairs) > 1)} in {source}')
+    if source.is_dir():
+        for line in filter(None, (left_out(source), empty_folders(source))):
+            print(f'           {line}')
+    if not rows[0].split and (few := too_few_names(pairs)):
+        raise ValueError(f'{source}: {few}.')
     folder.mkdir(parents=True, exist_ok=True)
     if not rows[0].split or len(rows) < len(read):
         rows = rows if rows[0].split else make_split(rows)
@@ -76,6 +81,11 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     for line in split_warnings(rows):
         print(f'warning: {line}', file=sys.stderr)
     images = Counter(row.split for row in rows)
+    empty = [phase for phase in PHASES if not images[phase]]
+    if empty:
+        raise ValueError(f'{source}: no image has split {" or ".join(map(repr, empty))}. Add '
+                         'images, or correct the column split; without this column, '
+                         'mmcluspro train chooses a split.')
     names = sorted({name for pair in pairs for name in pair})
     route = choose_route(weights, arch, words, images['train'], names)
     path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'

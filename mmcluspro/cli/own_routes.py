@@ -22,6 +22,10 @@ DINOV2_ARCHS = dict(s=('small', 384), b=('base', 768), l=('large', 1024))
 PLACES = ('.', 'weights', 'data/weights')
 WORD_PLACES = ('.', 'weights', 'data/word_vectors')
 WORD_FILES = ('glove*.bin', 'glove*.txt', 'GoogleNews*.bin*', '*.vec')
+WEIGHT_SUFFIXES = ('.pt', '.pth', '.bin', '.safetensors')
+DINOV2_ADDRESS = 'https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth'
+GET_WORDS = ('Add --words FILE, for example glove.6B.300d.txt of '
+             'https://nlp.stanford.edu/data/glove.6B.zip.')
 STEPS = 120  # of a training on stored features, about
 BATCH = 64
 
@@ -70,6 +74,24 @@ def choose_route(weights: str | None = None, arch: str | None = None, words: str
                  said + found)
 
 
+def check_files(weights: str | None, words: str | None) -> None:
+    """Whether files that the user named are there.
+
+    Raises:
+        FileNotFoundError: Names the one that is not, and where to get it.
+    """
+    if words and not Path(words).expanduser().is_file():
+        raise FileNotFoundError(f'There is no file {words} (--words). {GET_WORDS}')
+    if not weights or Path(weights).expanduser().is_file():
+        return
+    if DINOV2.search(Path(weights).name):
+        raise FileNotFoundError(f'There is no file {weights} (--weights). Fetch it on a machine '
+                                f'with a network: {DINOV2_ADDRESS}')
+    if Path(weights).suffix in WEIGHT_SUFFIXES:
+        raise FileNotFoundError(f'There is no file {weights} (--weights). docs/real_photos.md says '
+                                'where to get the weights of CLIP and DINOv2.')
+
+
 def weights_at_hand() -> str | None:
     """A file of CLIP or DINOv2 in the current folder, weights/ or data/weights/."""
     for folder in map(Path, PLACES):
@@ -87,17 +109,12 @@ def _words_at_hand() -> str | None:
 
 def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[str],
             found: str) -> Route:
+    check_files(weights, words)
     path = Path(weights).expanduser().resolve()
-    if not path.is_file():
-        raise FileNotFoundError(
-            f'There is no file {weights}. Fetch it on a machine with a network: '
-            'https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth')
     words = words or _words_at_hand()
-    if words is None or not Path(words).expanduser().is_file():
-        raise FileNotFoundError(
-            (f'There is no file {words}. ' if words else '') + 'DINOv2 has no text tower: the '
-            'names of attributes and objects need word vectors. Add --words FILE, for example '
-            'glove.6B.300d.txt of https://nlp.stanford.edu/data/glove.6B.zip.')
+    if words is None:
+        raise FileNotFoundError('DINOv2 has no text tower: the names of attributes and objects '
+                                f'need word vectors. {GET_WORDS}')
     kind = DINOV2.search(path.name)
     assert kind is not None  # the caller looked
     arch, width = DINOV2_ARCHS[kind[1]]

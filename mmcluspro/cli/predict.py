@@ -3,7 +3,6 @@ import argparse
 import io
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -64,7 +63,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predicts; ends with 0 also when some images cannot be read."""
     args = parse_args(argv)
-    warnings.showwarning = _say
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may be any bytes
             stream.reconfigure(errors='surrogateescape')
@@ -141,8 +139,3 @@ def _digest(checkpoint: str) -> str:
 
 def _choice(*parts: Any) -> str | None:
     return None if all(part is None for part in parts) else content_digest(parts)
-
-
-def _say(message: Any, category: type, *rest: Any, **options: Any) -> None:
-    if issubclass(category, UserWarning) and 'mmcv' not in str(message):
-        print(f'warning: {message}', file=sys.stderr)

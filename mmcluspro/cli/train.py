@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.dist import barrier
@@ -71,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parse_args(argv)
     # A full disk must not fill the screen with tracebacks of the log.
     logging.raiseExceptions = False
+    if Path(args.config).suffix != '.py' and not Path(args.config).exists():
+        raise FileNotFoundError(f'There is no {args.config}. Give a folder of images, a CSV file, '
+                                'or a config (.py).')
     if is_photos(args.config):
         args.config, args.work_dir, stored = own_config(
             args.config, args.work_dir, args.weights, args.arch, args.words)

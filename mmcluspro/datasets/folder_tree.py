@@ -2,6 +2,7 @@
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from mmcluspro.errors import Fault, raise_faults
@@ -30,8 +31,8 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
     if not separator:
         raise ValueError("separator must not be empty; the default is '_'.")
     if not root.is_dir():
-        raise FileNotFoundError(f'No folder {root}. Set the config field data_root to the folder '
-                                f'that holds folders attribute{separator}object/ of images.')
+        raise FileNotFoundError(f'There is no folder {root}. Give the folder that holds folders '
+                                f'attribute{separator}object/ of images (in a config: data_root).')
     rows, faults = [], []
     for name in images_below(root):
         if separator == '/':
@@ -43,13 +44,14 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
             rows.append(TableRow(name, parts[0], parts[1]))
         else:
             faults.append(Fault('folder', str(root / name), _reason(name, separator)))
-    # One message a folder, not one an image.
+    # One message per folder, not one per image.
     once = {os.path.dirname(fault.where): fault for fault in reversed(faults)}
     raise_faults(list(once.values())[::-1],
-                 'Rename the folders, set the config field separator, or use a table (CSV).')
+                 _advice(once.values(), separator))
     if not rows:
-        raise ValueError(f'No image below {root}; expected attribute{separator}object/*.jpg. Set '
-                         'the config field data_root, or table for a CSV.')
+        raise ValueError(f'No image below {root}; expected folders attribute{separator}object/ of '
+                         'images, or a CSV file image,attribute,object. Check the path (in a '
+                         'config: data_root and table).')
     return rows
 
 
@@ -80,6 +82,21 @@ def left_out(root: str | Path) -> str:
     first = ', '.join(others[:3]) + (', …' if len(others) > 3 else '')
     return (f'{len(others)} other {"file is" if len(others) == 1 else "files are"} left out '
             f'({counts}): {first}')
+
+
+def empty_folders(root: str | Path) -> str:
+    """A sentence about folders of a folder that hold no image; '' if there are none.
+
+    Args:
+        root (str | Path): As in :func:`images_below`.
+    """
+    full = {name.partition('/')[0] for name in images_below(root, once=True)}
+    empty = sorted(entry.name for entry in _entries(str(root))
+                   if entry.is_dir() and entry.name not in full)
+    if not empty:
+        return ''
+    first = ', '.join(empty[:3]) + (', …' if len(empty) > 3 else '')
+    return f'{len(empty)} {"folder has" if len(empty) == 1 else "folders have"} no image: {first}'
 
 
 def _is_image(name: str) -> bool:
@@ -115,6 +132,16 @@ def _entries(folder: str) -> list[os.DirEntry]:
         warnings.warn(f'The folder {folder} cannot be read ({error.strerror}): its images are left '
                       'out.', stacklevel=3)
         return []
+
+
+def _advice(faults: Iterable[Fault], separator: str) -> str:
+    if separator != '/' and any('told apart' in fault.what for fault in faults):
+        return (f'Write names of several words with spaces or dashes ("red{separator}flip flops"), '
+                'or divide all folders with another separator ("red__flip_flops" and --separator '
+                "__, in a config separator='__'), or list the images in a CSV file.")
+    return (f'Put each image into a folder attribute{separator}object/, choose another separator '
+            '(--separator, in a config separator=…), or list the images in a CSV file '
+            'image,attribute,object.')
 
 
 def _reason(name: str, separator: str) -> str:

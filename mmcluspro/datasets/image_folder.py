@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mmcluspro.errors import reason_of
 from mmcluspro.utils.inside import leaves, within
 from mmcluspro.utils.progress import Progress
 
@@ -104,4 +105,4 @@ def _why_not(path: str) -> str | None:
         else:
             if not isinstance(error, OSError) or 'cannot identify' in str(error):
                 return None
-        return f'{type(error).__name__}: {error}'
+        return 'it is not an image' if 'cannot identify' in str(error) else reason_of(error)

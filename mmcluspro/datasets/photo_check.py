@@ -9,6 +9,7 @@ from mmcluspro.errors import Fault
 from .dataset_check import Report
 from .folder_tree import images_below, scan_folders
 from .image_folder import ImageFolder, undecodable
+from .split_check import too_few_names
 from .splits import PHASES
 from .table_file import read_table
 
@@ -47,6 +48,8 @@ def check_photos(path: str | Path, separator: str = '_', decode: bool = False) -
     pairs = Counter((row.attribute, row.object) for row in rows)
     faults += [Fault('few images', str(path), f'{" ".join(pair)} has {count}; twenty are better')
                for pair, count in sorted(pairs.items()) if count < FEW]
+    if few := too_few_names(pairs):
+        faults.append(Fault('few pairs', str(path), few))
     found = {'images': len(rows), 'attributes': len({attr for attr, _ in pairs}),
              'objects': len({obj for _, obj in pairs}), 'pairs': len(pairs)}
     if rows[0].split:

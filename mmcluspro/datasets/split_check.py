@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .splits import PHASES, Pair
 from .table_file import TableRow
@@ -10,6 +10,21 @@ from .table_file import TableRow
 FEW_TRAINING = 5  # images of a seen pair below which it is counted
 SMALL_TRAINING = 0.25  # share of all images; a split by default has 0.42
 WORDS = dict(train='training', val='validation', test='test')
+
+
+def too_few_names(pairs: Collection[Pair]) -> str:
+    """What is missing where no pair can be held out from training; '' if one can.
+
+    Args:
+        pairs (Collection[Pair]): All pairs of the data.
+    """
+    attrs, objs = Counter(attr for attr, _ in pairs), Counter(obj for _, obj in pairs)
+    if any(attrs[attr] > 1 and objs[obj] > 1 for attr, obj in pairs):
+        return ''
+    return (f'{len(attrs)} attribute{"s" * (len(attrs) > 1)}, {len(objs)} object'
+            f'{"s" * (len(objs) > 1)} and {len(pairs)} pair{"s" * (len(pairs) > 1)} are too few: '
+            'to hold a pair out, its attribute and its object must each occur in another pair '
+            '(for example wet cat, dry cat and wet dog; wet cat can be held out)')
 
 
 def split_warnings(rows: Sequence[TableRow]) -> list[str]:

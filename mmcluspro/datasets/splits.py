@@ -49,7 +49,7 @@ def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
             first = pairs.setdefault((words[0], words[1]), number)
             if first != number:
                 faults.append(
-                    Fault('pair line', where, f'{line.strip()!r} already stands in line {first}'))
+                    Fault('pair line', where, f'{line.strip()!r} is already in line {first}'))
         elif words:
             faults.append(
                 Fault('pair line', where,

@@ -15,7 +15,7 @@ from mmcluspro.utils.spreadsheet import guard, unguard
 from .splits import PHASES, PairLines, check_primitives
 
 COLUMNS = ('image', 'attribute', 'object', 'split')
-LAYOUT = f'A table has one image a line under the header {",".join(COLUMNS)}.'
+LAYOUT = f'A table has one image per line under the header {",".join(COLUMNS)}.'
 MAKE_ONE = ("set make_split=dict(seed=0) in the config, or write one into a file that you can look "
             'at with tools/dataset_converters/make_split.py')
 
@@ -52,7 +52,7 @@ def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
     try:
         cells = [(reader.line_num + 1, line) for line in reader]
     except csv.Error as error:
-        raise FileError(f'{path}:{reader.line_num + 1}', f'the quotes do not fit ({error})',
+        raise FileError(f'{path}:{reader.line_num + 1}', f'the quotes are not closed ({error})',
                         'Write "" for a quote inside quotes, or leave stray quotes out.') from None
     rows, faults = _rows(cells, names, path)
     raise_faults(faults, LAYOUT)
@@ -106,7 +106,7 @@ def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:
                         f'{",".join(missing)} is missing from {line.strip()[:200]!r}',
                         'Write the header as the first line.')
     if len(set(found)) < len(found):
-        raise FileError(f'{path}:1', f'a column stands twice in the header {line.strip()[:200]!r}',
+        raise FileError(f'{path}:1', f'a column is twice in the header {line.strip()[:200]!r}',
                         'Remove one of them.')
     return found, delimiter
 
@@ -136,7 +136,7 @@ def _rows(cells: Sequence[tuple[int, list[str]]], names: list[str],
             what = (f'the image {value["image"]!r} is not a name below data_root: write it '
                     'relative to that folder, without ..')
         elif first.setdefault(value['image'], line) != line:
-            what = f'the image {value["image"]!r} already stands in line {first[value["image"]]}'
+            what = f'the image {value["image"]!r} is already in line {first[value["image"]]}'
         else:
             rows.append(TableRow(**value, line=line))
             continue

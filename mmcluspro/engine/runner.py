@@ -2,6 +2,7 @@
 from contextlib import redirect_stdout
 from copy import deepcopy
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -43,6 +44,15 @@ class SafeRunner(Runner):
             from .hooks import short_console  # hooks import this package
             short_console(logger)
         return logger
+
+    def dump_config(self) -> None:
+        """Writes the config into the work folder, unless that is where it was read from."""
+        source = self.cfg.filename
+        if source is None or Path(source).resolve().parent != Path(self.work_dir).resolve():
+            super().dump_config()
+            return
+        # The user's file stays as it is, with its comments; the log has all fields.
+        self.cfg.dump(str(Path(self.log_dir) / Path(source).name))
 
     def register_default_hooks(self, hooks: dict[str, Any] | None = None) -> None:
         """Registers ``default_hooks``; None switches off any of them, not only mmengine's own."""

@@ -37,8 +37,8 @@ def atomic_path(path: str | Path, keep_first: bool = False,
     part = path.with_name(f'{path.name}.{HOST}-{os.getpid()}-{uuid4().hex[:8]}.part')
     if keep_suffix:
         part = part.with_name(f'.{part.name}{path.suffix}')
+    _touch(part, path)
     try:
-        part.touch()  # fails before the work, not after
         yield part
         _flush(part)
         if keep_first:
@@ -48,6 +48,15 @@ def atomic_path(path: str | Path, keep_first: bool = False,
         _flush_name(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _touch(part: Path, path: Path) -> None:
+    """Fails before the work, not after, and with the name that the user knows."""
+    try:
+        part.touch()
+    except OSError as error:
+        raise OSError(error.errno, f'{path} cannot be written ({error.strerror}). Choose a folder '
+                      'that exists, has room and may be written to') from None
 
 
 def write_bytes(path: str | Path, content: bytes, keep_first: bool = False) -> None:

@@ -88,8 +88,8 @@ def split_cells(line: str, delimiter: str) -> list[str]:
     try:
         rows = list(csv.reader(io.StringIO(line, newline=''), delimiter=delimiter, strict=True))
     except csv.Error as error:
-        raise ValueError(f'the quotes do not fit ({error}): write "" for a quote inside quotes, '
-                         'or leave stray quotes out') from None
+        raise ValueError(f'the quotes are not closed ({error}): write "" for a quote inside '
+                         'quotes, or leave stray quotes out') from None
     if len(rows) > 1:
         raise ValueError('there is a line break inside a cell')
     cells = rows[0] if rows else []

@@ -5,11 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 
-PAUSE, LIVE_PAUSE = 10.0, 0.5  # seconds between two lines, in a file and on a terminal
+PAUSE, LIVE_PAUSE = 20.0, 0.5  # seconds between two lines, in a file and on a terminal
 
 
 class Progress:
-    """A line on stderr: redrawn in place on a terminal, otherwise a new one every ten seconds.
+    """A line on stderr: redrawn in place on a terminal, otherwise a new one every twenty seconds.
 
     A step that takes less than a pause prints nothing.
 

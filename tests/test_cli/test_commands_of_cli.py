@@ -26,7 +26,7 @@ def test_version(capsys):
 
 def test_an_unknown_command_is_named(capsys):
     assert run(['predcit']) == 2
-    assert "no command 'predcit'" in capsys.readouterr().err
+    assert "no command 'predcit'; did you mean predict?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('name', [name for name in cli.COMMANDS if name != 'demo'])
@@ -48,7 +48,9 @@ def test_a_missing_extra_is_named(name, monkeypatch, capsys):
 
 
 def test_exit_codes_come_through(tmp_path, capsys):
-    assert run(['check-data', str(tmp_path)]) == 1
+    table = tmp_path / 'labels.csv'
+    table.write_text('image,attribute,object\ngone.png,wet,cat\n')
+    assert run(['check-data', str(table)]) == 1
 
 
 def test_errors_are_said_in_words(capsys):

@@ -1,5 +1,6 @@
 """A folder or a CSV becomes a split and a config; the field clip reaches both towers."""
 import csv
+import shutil
 
 import pytest
 from mmengine.config import Config
@@ -59,13 +60,32 @@ def test_a_config_and_a_split_that_were_edited_are_kept(photos, capsys):
 
 
 def test_a_csv_with_a_split_is_taken_as_it_is(photos):
-    (photos / 'mine.csv').write_text(
-        'image,attribute,object,split\n' + ''.join(
+    def write(*splits):
+        (photos / 'mine.csv').write_text('image,attribute,object,split\n' + ''.join(
             f'{attr}_cat/0.png,{attr},cat,{split}\n'
-            for attr, split in (('wet', 'train'), ('dry', 'train'), ('old', 'train'))))
+            for attr, split in zip(('wet', 'dry', 'old'), splits)))
+
+    write('train', 'val', 'test')
     path, work_dir, _ = own_config(str(photos / 'mine.csv'), weights='tiny_clip')
     assert work_dir == 'work_dirs/mine'
     assert read_config(path).model.space.table == str(photos / 'mine.csv')
+    write('train', 'train', 'test')
+    with pytest.raises(ValueError, match=r"mine\.csv: no image has split 'val'\. Add images"):
+        own_config(str(photos / 'mine.csv'), weights='tiny_clip')
+
+
+def test_a_single_pair_and_missing_weights_are_named_before_training(photos, capsys):
+    for folder in photos.iterdir():
+        if folder.name != 'wet_cat':
+            shutil.rmtree(folder)
+    (photos / 'dry_cat').mkdir()
+    with pytest.raises(ValueError, match='1 attribute, 1 object and 1 pair are too few: to hold'):
+        own_config('photos', weights='tiny_clip')
+    assert '1 folder has no image: dry_cat' in capsys.readouterr().out
+    for option in (dict(weights='none.pt'), dict(weights='x/dinov2_vits14_pretrain.pth'),
+                   dict(words='none.txt')):
+        with pytest.raises(FileNotFoundError, match=rf'There is no file {[*option.values()][0]}'):
+            own_config('photos', **option)
 
 
 def test_weights_of_a_file_tell_their_architecture_or_ask(tmp_path, capsys):

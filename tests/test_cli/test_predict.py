@@ -283,7 +283,7 @@ def test_lists_of_pairs_are_read(text, pairs, tmp_path):
 @pytest.mark.parametrize('text, reason', [
     ('', 'there is no pair'), ('wet cat dog', 'expected two words'),
     ('a,b\na\n', 'pairs.txt:2: expected two words'),
-    ('wet cat\nwet cat', 'already stands in line 1'),
+    ('wet cat\nwet cat', 'is already in line 1'),
     ('wet,cat\n"old,dog\nbig,car\n', r'1 fault .*\n.*pairs.txt:2: a double quote is not closed'),
     ('x' * 200_000 + ',y,z', 'pairs.txt:1: a double quote|pairs.txt:1: expected two names')])
 def test_a_bad_list_of_pairs_names_the_line(text, reason, tmp_path):

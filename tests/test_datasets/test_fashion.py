@@ -146,7 +146,7 @@ def test_a_version_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize('text, message', [
-    ('train a b 1 2\nval a b 2\n', r'mine\.txt:2: 2 already stands in line 1'),
+    ('train a b 1 2\nval a b 2\n', r'mine\.txt:2: 2 is already in line 1'),
     ('train a b\n', r'mine\.txt:1: expected "phase attribute object id'),
     ('dev a b 1\n', r'mine\.txt:1: expected'),
     ('train a b 1 x\n', r'mine\.txt:1: expected'),

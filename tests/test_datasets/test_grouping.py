@@ -6,7 +6,8 @@ from PIL import Image
 from mmcluspro.cli.make_split import main
 from mmcluspro.datasets import make_split
 from mmcluspro.datasets.grouping import find_groups, near_duplicates
-from mmcluspro.datasets.split_check import split_warnings
+from mmcluspro.datasets.split_check import split_warnings, too_few_names
+from mmcluspro.datasets.splitting import choose_unseen
 from mmcluspro.datasets.table_file import TableRow, read_table
 
 
@@ -113,3 +114,12 @@ def test_a_training_split_that_groups_emptied_is_named():
     few = [row._replace(split='test') if row.split == 'train' and i > 9 else row
            for i, row in enumerate(rows)]
     assert 'Only 6 of 40 images (15%) are for training.' in ' '.join(split_warnings(few))
+
+
+@pytest.mark.parametrize(('pairs', 'enough'), [
+    ([('wet', 'cat')], False), ([('wet', 'cat'), ('dry', 'dog')], False),
+    ([('wet', 'cat'), ('dry', 'cat'), ('old', 'cat')], False),
+    ([('wet', 'cat'), ('dry', 'cat'), ('wet', 'dog')], True)])
+def test_a_pair_can_be_held_out_where_its_names_occur_in_others(pairs, enough):
+    assert (too_few_names(pairs) == '') is enough
+    assert bool(choose_unseen(pairs, 1)) is enough

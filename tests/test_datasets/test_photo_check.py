@@ -42,3 +42,23 @@ def test_the_package_runs_as_a_module():
     done = subprocess.run([sys.executable, '-m', 'mmcluspro', '--help'], capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0 and 'usage: mmcluspro COMMAND' in done.stdout
+
+
+def test_nothing_to_check_is_one_sentence(photos, capsys):
+    (photos / 'old_car').mkdir()
+    assert main([str(photos)]) == 0
+    assert '1 folder has no image: old_car' in capsys.readouterr().out
+    with pytest.raises(FileNotFoundError, match=r'There is no \S*nowhere\. Give a folder'):
+        main([str(photos / 'nowhere')])
+    with pytest.raises(ValueError, match='No image below .*old_car; expected folders'):
+        main([str(photos / 'old_car')])
+    with pytest.raises(ValueError, match='neither a folder nor a CSV file'):
+        main([str(photos / 'wet_cat' / '0.png')])
+
+
+def test_a_single_pair_is_a_problem(photos, capsys):
+    table = photos / 'labels.csv'
+    table.write_text('image,attribute,object\n' + ''.join(
+        f'wet_cat/{i}.png,wet,cat\n' for i in range(6)))
+    assert main([str(table)]) == 1
+    assert '1 attribute, 1 object and 1 pair are too few' in capsys.readouterr().out

@@ -70,8 +70,8 @@ def test_columns_in_any_order_quotes_and_empty_lines(tmp_path):
 
 
 @pytest.mark.parametrize('line, message', [
-    ('"a.png,wet,cat,train', 'the quotes do not fit'),
-    ('a.png,"wet,cat,train\nb.png,d"ry,cat,train', 'the quotes do not fit'),
+    ('"a.png,wet,cat,train', 'the quotes are not closed'),
+    ('a.png,"wet,cat,train\nb.png,d"ry,cat,train', 'the quotes are not closed'),
     ('"a.png,wet,cat,train\nb.png",dry,cat,train', ':3: a line break .* under image'),
     ('a.png,wet,cat,train,x', ':2: 5 cells under 4 columns'),
     ('a.png,w\tet,cat,train', 'control character under attribute'),
@@ -88,7 +88,7 @@ def test_a_stray_quote_swallows_no_line(tmp_path, line, message):
     ([('a.png', 'wet', '', 'train')], ':2: nothing under object'),
     ([('a.png', 'wet')], ':2: nothing under object, split'),
     ([('a.png', 'wet', 'cat', 'validation')], ":2: split must .* got 'validation'"),
-    ([('a.png', 'wet', 'cat', 'train')] * 2, ":3: the image 'a.png' already stands in line 2"),
+    ([('a.png', 'wet', 'cat', 'train')] * 2, ":3: the image 'a.png' is already in line 2"),
     ([], 'header, but no image'),
     ([('a.png', 'wet', 'cat', 'val')], "no row with split 'train'"),
     ([('a.png', 'wet', 'cat', 'train'), ('b.png', 'dry', 'dog', 'test')],

@@ -44,7 +44,7 @@ def test_pairs_stand_one_a_line(text, pairs):
     ('faux fur boots', 'line 1: expected two words'),
     ('wet, cat, dog', 'line 1: expected two names with one comma'),
     ('wet,', 'line 1: a name is empty'),
-    ('wet cat\n\nwet, cat', "line 3: 'wet, cat' already stands in line 1"),
+    ('wet cat\n\nwet, cat', "line 3: 'wet, cat' is already in line 1"),
 ])
 def test_what_is_no_list_of_pairs_is_said_in_words(text, words):
     with pytest.raises(ValueError, match=words):

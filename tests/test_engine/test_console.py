@@ -4,10 +4,12 @@ import logging
 from types import SimpleNamespace
 
 import pytest
+from mmengine.config import Config
 
 from mmcluspro.engine.hooks import short_console
 from mmcluspro.engine.hooks.console_text import epoch_header, epoch_row, next_commands, test_table
 from mmcluspro.engine.hooks.metrics_hook import show_scalars
+from mmcluspro.engine.runner import SafeRunner
 
 METRICS = {f'{prefix}/{name}': 10.0 + i for prefix in ('czsl', 'czsl_open', 'predict')
            for i, name in enumerate(('seen', 'unseen', 'hm', 'auc'))}
@@ -76,3 +78,17 @@ def test_numbers_of_a_test_go_to_tensorboard_and_cost_no_run():
     visualizer = SimpleNamespace(_vis_backends=dict(a=Board(ValueError('closed')), b=board))
     show_scalars(visualizer, {'test/czsl/auc': 3.0}, 7)
     assert board.got == {7: {'test/czsl/auc': 3.0}}
+
+
+def test_a_config_in_the_work_folder_is_not_overwritten(tmp_path):
+    source = tmp_path / 'run' / 'mine.py'
+    (tmp_path / 'run' / 'log').mkdir(parents=True)
+    (tmp_path / 'other').mkdir()
+    source.write_text('a = 1  # my comment\n')
+    runner = object.__new__(SafeRunner)
+    runner.cfg, runner._log_dir = Config.fromfile(source), str(tmp_path / 'run' / 'log')
+    for runner._work_dir in (str(tmp_path / 'run'), str(tmp_path / 'other')):
+        runner.dump_config()
+    assert source.read_text() == 'a = 1  # my comment\n'
+    for copy in ('run/log/mine.py', 'other/mine.py'):
+        assert Config.fromfile(tmp_path / copy).a == 1

@@ -15,10 +15,10 @@ def test_speed_and_time_left_count_new_units_only():
     now, lines = [0.0], []
     progress = Progress('features', 100, say=lines.append, clock=lambda: now[0])
     progress.skip(40)
-    for now[0] in (4.0, 8.0, 12.0):
+    for now[0] in (8.0, 16.0, 24.0):
         progress.add(10)
-    # 30 units in 12 s: 2.5 per second; 30 of 100 are left.
-    assert lines == ['features: 70 of 100 images, 2.5 per second, 12 s left']
+    # 30 units in 24 s: 1.25 per second; 30 of 100 are left.
+    assert lines == ['features: 70 of 100 images, 1.2 per second, 24 s left']
 
 
 def test_a_short_step_prints_nothing(capsys):

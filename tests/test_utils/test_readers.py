@@ -63,7 +63,7 @@ def test_a_file_of_pairs_is_read_back(tmp_path_factory, pairs, end, mark, header
 
 @pytest.mark.parametrize('text, message', [
     ('', 'line 1: there is no pair'),
-    ('wet cat\nwet cat', "line 2: 'wet cat' already stands in line 1"),
+    ('wet cat\nwet cat', "line 2: 'wet cat' is already in line 1"),
     ('wet cat dog', "line 1: expected two words, got 'wet cat dog'"),
     ('a, b, c', 'expected two names with one comma between them'),
     ('a; b; c', 'one semicolon between'),

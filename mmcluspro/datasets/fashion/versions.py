@@ -60,7 +60,7 @@ def read_version(name: str = VERSION) -> Version:
                                 'expected "phase attribute object id id …"'))
         elif twice:
             faults.append(Fault('version', f'{path}:{number}',
-                                f'{twice[0]} already stands in line {first[twice[0]]}'))
+                                f'{twice[0]} is already in line {first[twice[0]]}'))
         else:
             phases[words[0]] += [Product(i, words[1], words[2]) for i in ids]
     raise_faults(faults)
