@@ -47,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
     warnings.showwarning = say_warning
     from mmcluspro.engine.messages import run_command
+    from mmcluspro.engine.signals import STOP
+    STOP.ends_process = argv is None
     codes: list[Any] = []
     run_command(lambda: codes.append(find_main(words[0])(words[1:])))
     return codes[0] or 0

@@ -117,6 +117,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if lost is None:
             raise
         raise ConnectionError(lost) from error
+    if is_first_process(cfg.launcher):
+        leave_code(0)  # a signal that reaches torchrun now comes too late to matter
 
 
 def _how_to_go_on(work_dir: str) -> str:

@@ -30,11 +30,14 @@ class StopSignals:
         received (str | None): Name of the first signal that arrived.
         deferred (bool): Whether a signal waits for :class:`~mmcluspro.engine.hooks.StopHook`;
             otherwise it ends the process at once.
+        ends_process (bool): Whether the process ends with the training, as that of a command
+            does. A signal after the end, while Python clears up, is then ignored: it would turn
+            the exit code into that of a killed process.
     """
 
     def __init__(self) -> None:
         self.received: str | None = None
-        self.deferred = False
+        self.deferred = self.ends_process = False
         self._owner = 0
 
     @contextmanager
@@ -45,7 +48,7 @@ class StopSignals:
         where Python handles no signals, nothing changes.
         """
         self.received, self.deferred, self._owner = None, False, os.getpid()
-        before = {}
+        before, done = {}, False
         try:
             for name in SIGNALS:
                 number = getattr(signal, name, None)  # Windows lacks two of them
@@ -55,10 +58,14 @@ class StopSignals:
             pass
         try:
             yield
+            done = self.ends_process
+        except Stopped:
+            done = self.ends_process
+            raise
         finally:
             self.deferred = False
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if done else handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._owner:

@@ -56,6 +56,11 @@ def test_fewer_images_give_other_prototypes_and_the_hook_says_how_many(runner, m
     assert all(not few[branch].equal(every[branch]) for branch in few)
 
 
+def test_the_head_knows_the_size_of_a_full_batch_before_the_first_one(runner):
+    initialise(runner)
+    assert runner.model.head.gatherer.least == runner.train_dataloader.batch_size > 1
+
+
 @pytest.mark.parametrize('init_samples', [0, -3])
 def test_init_samples_must_be_positive(init_samples):
     with pytest.raises(ValueError, match=f'init_samples must be positive, got {init_samples}'):

@@ -4,6 +4,7 @@ import platform
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,29 @@ def test_a_signal_outside_of_training_ends_at_once():
         os.kill(os.getpid(), signal.SIGUSR1)
         pytest.fail('the signal was deferred')
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize('stopped', [False, True], ids=['done', 'stopped'])
+@pytest.mark.parametrize('ends', [False, True], ids=['in a program', 'of a command'])
+def test_a_signal_after_the_end_does_not_change_the_exit_code(monkeypatch, stopped, ends):
+    monkeypatch.setattr(STOP, 'ends_process', ends)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(Stopped) if stopped else nullcontext(), STOP.handled():
+            if stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is (signal.SIG_IGN if ends else signal.SIG_DFL)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, before if number == signal.SIGTERM else signal.SIG_DFL)
+
+
+def test_an_error_leaves_the_signals_as_they_were(monkeypatch):
+    monkeypatch.setattr(STOP, 'ends_process', True)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyError), STOP.handled():
+        raise KeyError
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_nohup_is_respected():

@@ -3,10 +3,30 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 PATH = Path(__file__).resolve().parents[2] / 'tools' / 'misc' / 'faults.py'
+
+
+def test_the_moment_of_a_fault_depends_on_nothing_but_its_seed_and_number(monkeypatch):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    from fault_runs import chance_of
+    plan = [chance_of(5, 'epoch', 'SIGKILL', number, 0).random() for number in range(20)]
+    assert [chance_of(5, 'epoch', 'SIGKILL', number, 0).random() for number in range(20)] == plan
+    others = [chance_of(6, 'epoch', 'SIGKILL', 0, 0), chance_of(5, 'iter', 'SIGKILL', 0, 0),
+              chance_of(5, 'epoch', 'SIGTERM', 0, 0), chance_of(5, 'epoch', 'SIGKILL', 0, 1)]
+    assert len({*plan, *(chance.random() for chance in others)}) == 24
+
+
+@pytest.mark.parametrize('code, late', [(0, True), (-9, False), (2, False)])
+def test_a_process_that_ends_well_was_done_before_it_was_killed(monkeypatch, code, late):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    from fault_kinds import TRAINING
+    process = SimpleNamespace(code=code)
+    assert TRAINING['SIGKILL'].came_too_late(process) is late
+    assert not TRAINING['SIGTERM'].came_too_late(process)
 
 
 @pytest.mark.slow

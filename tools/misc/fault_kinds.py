@@ -17,6 +17,8 @@ from fault_runs import Process, train_words
 
 from mmcluspro.engine.signals import RUN_AGAIN
 
+DONE = 0
+
 
 class Scene(NamedTuple):
     """Where a fault happens.
@@ -52,6 +54,10 @@ class Kind(NamedTuple):
     says: str = ''
     hurts: bool = True
     repeats: bool = True
+
+    def came_too_late(self, process: Process) -> bool:
+        """Whether the process was done before: none ends well after SIGKILL."""
+        return self.codes == (-signal.SIGKILL, ) and process.code == DONE
 
 
 def send(number: int) -> Callable[[Scene], None]:
@@ -120,7 +126,6 @@ def mix_file_times(scene: Scene) -> None:
         os.utime(path, (moment, moment))
 
 
-DONE = 0
 TRAINING = {
     'SIGKILL': Kind(send(signal.SIGKILL), (-signal.SIGKILL, )),
     'SIGTERM': Kind(send(signal.SIGTERM), (RUN_AGAIN, DONE, -signal.SIGTERM)),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_kinds import Kind, Scene
-from fault_runs import Process, import_all
+from fault_runs import Process, chance_of, import_all
 from PIL import Image
 
 from mmcluspro.datasets import ShapesCZSL
@@ -29,7 +29,7 @@ class PredictionCampaign:
     """
 
     def __init__(self, base: Path, folder: Path, checkpoint: Path, seed: int) -> None:
-        self.folder, self.random = folder, random.Random(seed)
+        self.folder, self.seed = folder, seed
         self.output = base / 'predict.txt'
         self.output.write_text('')
         self.photos = base / 'photos'
@@ -51,26 +51,33 @@ class PredictionCampaign:
         return Process(['predict', str(self.checkpoint), str(self.photos), '--out', str(out),
                         '--batch-size', '1', '--device', 'cpu', '--workers', '1'], self.output)
 
-    def inject(self, name: str, kind: Kind, suffix: str, count: int,
+    def inject(self, name: str, kind: Kind, suffix: str, numbers: range,
                outcome: Callable[..., Any]) -> list[Any]:
         """Injects a fault so many times; the same command then goes on."""
         outcomes: list[Any] = []
         hurt: list[Any] = []
+        attempt = 0
         out = self.folder / 'result' / f'result{suffix}'
-        while len(outcomes) < count or hurt:
+        while len(outcomes) < len(numbers) or hurt:
             process = self._start(out)
-            if len(outcomes) < count and self._wait(process, out):
-                phase = 'prediction' if _size(out) else 'start'
-                begin = time.monotonic()
-                kind.inject(Scene(process, self.folder, out, self.random))
-                process.wait(LIMIT)
-                found = outcome(name, f'predict {suffix}', phase, time.monotonic() - begin)
-                if process.code not in kind.codes:
-                    found.note = f'exit code {process.code}'
-                    process.end()
-                outcomes.append(found)
-                hurt.append(found)
-                continue
+            if len(outcomes) < len(numbers):
+                chance = chance_of(self.seed, suffix, name, numbers[len(outcomes)], attempt)
+                attempt += 1
+                if self._wait(process, out, chance):
+                    phase = 'prediction' if _size(out) else 'start'
+                    begin = time.monotonic()
+                    kind.inject(Scene(process, self.folder, out, chance))
+                    process.wait(LIMIT)
+                    if not kind.came_too_late(process):
+                        found = outcome(name, f'predict {suffix}', phase,
+                                        time.monotonic() - begin)
+                        if process.code not in kind.codes:
+                            found.note = f'exit code {process.code}'
+                            process.end()
+                        attempt = 0
+                        outcomes.append(found)
+                        hurt.append(found)
+                        continue
             equal = process.wait(LIMIT) and process.code == 0 and (
                 out.read_bytes() == self.expected[suffix])
             for found in hurt:
@@ -79,13 +86,14 @@ class PredictionCampaign:
             shutil.rmtree(out.parent, ignore_errors=True)
         return outcomes
 
-    def _wait(self, process: Process, out: Path) -> bool:
+    def _wait(self, process: Process, out: Path, chance: random.Random) -> bool:
         """Waits until a random share of the file is there; whether the process still runs."""
-        size = self.random.uniform(-0.2, 1) * len(self.expected[out.suffix])
+        size = chance.uniform(-0.2, 1) * len(self.expected[out.suffix])
+        delay = chance.uniform(0, 0.1 if size > 0 else 1)
         while _size(out) < size:
             if process.wait(0.01):
                 return False
-        return not process.wait(self.random.uniform(0, 0.1 if size > 0 else 1))
+        return not process.wait(delay)
 
 
 def _size(path: Path) -> int:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -9,10 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from mmengine.config import Config
+from mmengine.dist import get_rank
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
@@ -53,8 +55,9 @@ class PhaseHook(Hook):
         self.path = Path(path)
 
     def _note(self, phase: str) -> None:
-        with self.path.open('a') as file:
-            file.write(f'{phase}\n')
+        if get_rank() == 0:
+            with self.path.open('a') as file:
+                file.write(f'{phase}\n')
 
     def before_train(self, runner: Any) -> None:
         self._note('prototypes')
@@ -71,14 +74,23 @@ class PhaseHook(Hook):
     def before_test(self, runner: Any) -> None:
         self._note('test')
 
+    def after_test(self, runner: Any) -> None:
+        self._note('end')
+
 
 def write_config(path: Path, mode: str, phase_file: Path | None = None) -> Path:
     """Writes the config of a run of seconds: two epochs, or eight iterations."""
     text = CONFIG.format(timeout=RANK_TIMEOUT, **MODES[mode])
     if phase_file is not None:
+        text += "custom_imports = dict(imports=['fault_runs'])\n"  # for processes of torchrun
         text += f"custom_hooks = [dict(type='mmengine.PhaseHook', path={str(phase_file)!r})]\n"
     path.write_text(text)
     return path
+
+
+def chance_of(*words: Any) -> random.Random:
+    """The source of chance of one fault: of its name and number, not of those before it."""
+    return random.Random(' '.join(map(str, words)))
 
 
 class Moments:
@@ -95,13 +107,20 @@ class Moments:
         """The phases so far; the last one is under way."""
         return self.path.read_text().split()
 
-    def wait(self, process: Process, number: int, delay: float, limit: float) -> bool:
+    def wait(self, process: Process | Launched, number: int, delay: float, limit: float) -> bool:
         """Waits for a phase and a little more; whether the process still runs then."""
         end = time.monotonic() + limit
         while len(self.phases()) <= number and time.monotonic() < end:
             if process.wait(0.01):
                 return False
         return not process.wait(delay)
+
+
+class Launched(Protocol):
+    """A process that :class:`Moments` can wait for."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it ended within so many seconds."""
 
 
 class Process:

@@ -8,6 +8,10 @@ and test numbers must equal those of a run that nothing happened to, bit by bit.
     python tools/misc/faults.py --count 8                 # the long run, more than 200 faults
     python tools/misc/faults.py --only SIGKILL --runs epoch iter --count 100
 
+The seed chooses the moment of each fault: phase, delay, and what the fault itself draws. It is the
+same for the same seed, fault and number, whatever else is run. What the process does at that
+moment also depends on the machine. With ``--log``, a campaign that was ended goes on where it was.
+
 Full disks and read-only folders need root (mount); without, file sizes are limited instead and
 the read-only folder is left out. Prints the table as Markdown; ends with 1 if a fault was not
 survived.
@@ -36,6 +40,7 @@ from fault_runs import (
     MODES,
     Moments,
     Process,
+    chance_of,
     damaged_files,
     import_all,
     result_of,
@@ -78,7 +83,7 @@ class TrainingCampaign:
     """
 
     def __init__(self, base: Path, folder: Path, mode: str, seed: int) -> None:
-        self.folder, self.mode, self.random = folder, mode, random.Random(f'{seed}{mode}')
+        self.folder, self.mode, self.seed = folder, mode, seed
         self.count = 0
         self.output = base / 'output.txt'
         self.moments = Moments(base / 'phases')
@@ -108,18 +113,24 @@ class TrainingCampaign:
         return Process(train_words(self.config, run), self.output,
                        None if kind is None else kind.prepare)
 
-    def inject(self, name: str, kind: Kind, count: int) -> list[Outcome]:
-        """Injects a fault so many times, into as many runs as it takes."""
+    def inject(self, name: str, kind: Kind, numbers: range) -> list[Outcome]:
+        """Injects the faults of these numbers, into as many runs as it takes."""
         outcomes: list[Outcome] = []
         hurt: list[Outcome] = []  # of the run that is under way
+        attempt = 0
         self._new()
-        while len(outcomes) < count or hurt:
+        while len(outcomes) < len(numbers) or hurt:
             process = self._start(self.run, kind)
-            wanted = len(outcomes) < count
-            moment = self.random.randrange(self.length)
-            delay = self.random.uniform(0, 0.1 if moment else 2)  # the first phase is the longest
-            if wanted and self.moments.wait(process, moment, delay, LIMIT):
-                found = self._hurt(name, kind, process)
+            found = None
+            if len(outcomes) < len(numbers):
+                chance = chance_of(self.seed, self.mode, name, numbers[len(outcomes)], attempt)
+                attempt += 1
+                moment = chance.randrange(self.length)
+                delay = chance.uniform(0, 0.1 if moment else 2)  # the first phase is the longest
+                if self.moments.wait(process, moment, delay, LIMIT):
+                    found = self._hurt(name, kind, process, chance)
+            if found is not None:
+                attempt = 0
                 outcomes.append(found)
                 hurt.append(found)
                 if found.note:
@@ -136,8 +147,10 @@ class TrainingCampaign:
             self._new()
         return outcomes
 
-    def _hurt(self, name: str, kind: Kind, process: Process) -> Outcome:
-        scene = Scene(process, self.run, self.config, self.random)
+    def _hurt(self, name: str, kind: Kind, process: Process, chance: random.Random
+              ) -> Outcome | None:
+        """Injects a fault; None if the process was done before it came."""
+        scene = Scene(process, self.run, self.config, chance)
         phase = self.moments.phases()[-1]
         said = len(process.said())
         begin = time.monotonic()
@@ -145,11 +158,13 @@ class TrainingCampaign:
         ended = target.wait(LIMIT)
         found = Outcome(name, self.mode, phase, time.monotonic() - begin)
         text = target.said()[said if target is process else 0:]
+        if kind.came_too_late(process) and target is process:
+            return None
         if not ended:
             found.note = f'still running after {LIMIT} s'
             target.end()
         elif target.code == 0 and target is not process and process.wait(0):
-            pass  # the first run was done before the second one looked
+            return None  # the first run was done before the second one looked
         elif target.code not in kind.codes:
             found.note = f'exit code {target.code}'
         elif 'Traceback' in text:
@@ -216,8 +231,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RANK_FAULTS], metavar='FAULT',
                         help='these faults only (default: all)')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--log', help='file to which each outcome is added as a line of JSON; the '
-                        'table then counts all of it')
+    parser.add_argument('--log', help='file to which each outcome is added as a line of JSON; '
+                        'faults that it has are not injected again, the table counts all of it')
     return parser.parse_args(argv)
 
 
@@ -234,11 +249,17 @@ def main(argv: list[str] | None = None) -> int:
         outcomes = [Outcome(**json.loads(line)) for line in Path(args.log).read_text().splitlines()]
 
     def add(found: list[Outcome]) -> None:
+        if not found:
+            return
         outcomes.extend(found)
         print(f'{found[0].kind}, {found[0].mode}: {len(outcomes)} faults so far', file=sys.stderr)
         if args.log:
             with open(args.log, 'a') as file:
                 file.writelines(json.dumps(asdict(outcome)) + '\n' for outcome in found)
+
+    def left(name: str, mode: str) -> range:
+        have = sum((found.kind, found.mode) == (name, mode) for found in outcomes)
+        return range(have, args.count)
 
     def chosen(kinds):
         return {name: kind for name, kind in kinds.items()
@@ -251,17 +272,18 @@ def main(argv: list[str] | None = None) -> int:
             if mode in args.runs and chosen(TRAINING):
                 trained = TrainingCampaign(base, disk, mode, args.seed)
                 for name, kind in chosen(TRAINING).items():
-                    add(trained.inject(name, kind, args.count))
+                    add(trained.inject(name, kind, left(name, mode)))
         if 'predict' in args.runs and chosen(PREDICTION):
             trained = trained or TrainingCampaign(base, disk, 'epoch', args.seed)
             predictions = PredictionCampaign(base, disk, trained.checkpoint, args.seed)
             for name, kind in chosen(PREDICTION).items():
                 for suffix in ('.csv', '.json', '.jsonl'):
-                    add(predictions.inject(name, kind, suffix, args.count, Outcome))
+                    numbers = left(name, f'predict {suffix}')
+                    add(predictions.inject(name, kind, suffix, numbers, Outcome))
         if 'ranks' in args.runs and chosen(dict.fromkeys(RANK_FAULTS)):
             ranks = RankCampaign(base, args.seed)
             for name in chosen(dict.fromkeys(RANK_FAULTS)):
-                add(ranks.inject(name, args.count, Outcome))
+                add(ranks.inject(name, left(name, '2 ranks'), Outcome))
     finally:
         if outcomes:
             print(table(outcomes))
