@@ -4,6 +4,7 @@ from .czsl_dataset import CZSLDataset
 from .dataset_check import check_dataset
 from .fashion import Fashion
 from .fast_loading import KeepPrepared, LoadReduced
+from .further import VAWCZSL, AOCLEVr, Clothing16K
 from .layout import write_layout
 from .mit_states import MITStates
 from .names import readable_name, resolve_readable
@@ -18,8 +19,8 @@ from .table import TableCZSL
 from .ut_zappos import UTZappos
 
 __all__ = [
-    'CGQA', 'CZSLDataset', 'CompositionSpace', 'Fashion', 'KeepPrepared', 'LoadPicture',
-    'LoadReduced', 'MITStates', 'PrepareImage', 'PublishedCZSL', 'ShapesCZSL', 'TableCZSL',
-    'UTZappos', 'build_space', 'check_dataset', 'make_split', 'readable_name', 'resolve_readable',
-    'write_layout',
+    'AOCLEVr', 'CGQA', 'CZSLDataset', 'Clothing16K', 'CompositionSpace', 'Fashion', 'KeepPrepared',
+    'LoadPicture', 'LoadReduced', 'MITStates', 'PrepareImage', 'PublishedCZSL', 'ShapesCZSL',
+    'TableCZSL', 'UTZappos', 'VAWCZSL', 'build_space', 'check_dataset', 'make_split',
+    'readable_name', 'resolve_readable', 'write_layout',
 ]

@@ -27,6 +27,8 @@ DATASET_NAMES = (*EXPECTED, 'shapes', 'generic')
 IMAGE_KEYS = {'ut-zappos': ('image', '_image')}
 #: Names of splits other than the published one.
 SPLITS = {'fashion': 'fashion-v1'}
+#: What stands between the names of a pair, where it is not white space.
+SEPARATORS = {'vaw-czsl': '+'}
 
 
 class Report(NamedTuple):
@@ -94,7 +96,7 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None 
     if dataset not in DATASET_NAMES:
         raise ValueError(f'dataset must be one of {", ".join(DATASET_NAMES)}, got {dataset!r}.')
     split = split or SPLITS.get(dataset, DEFAULT_SPLIT)
-    lists, faults = _lists(root, split)
+    lists, faults = _lists(root, split, SEPARATORS.get(dataset))
     found = _count_pairs(lists)
     path = metadata_file(root, split)
     try:
@@ -128,13 +130,14 @@ def _fault(kind: str, where: object, error: Exception) -> Fault:
     return Fault(kind, str(where), str(error))
 
 
-def _lists(root: str | Path, split: str) -> tuple[dict[str, PairLines], list[Fault]]:
+def _lists(root: str | Path, split: str,
+           separator: str | None) -> tuple[dict[str, PairLines], list[Fault]]:
     files = {phase: pair_file(root, split, phase) for phase in PHASES}
     lists: dict[str, PairLines] = {}
     faults: list[Fault] = []
     for phase, path in files.items():
         try:
-            lists[phase], found = read_pair_list(path)
+            lists[phase], found = read_pair_list(path, separator)
         except FileNotFoundError as error:
             lists[phase], found = {}, [_fault('missing file', path, error)]
         faults += found

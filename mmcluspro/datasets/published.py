@@ -15,7 +15,7 @@ from .splits import DEFAULT_SPLIT, missing_file, read_splits
 
 
 class PublishedCZSL(CZSLDataset):
-    """Base of :class:`MITStates`, :class:`UTZappos` and :class:`CGQA`.
+    """Base of :class:`MITStates`, :class:`UTZappos`, :class:`CGQA` and others.
 
     The layout is that of :mod:`mmcluspro.datasets.layout`. Rows are chosen by
     their ``set``; rows with ``NA`` and pairs of no list are left out and counted
@@ -40,6 +40,8 @@ class PublishedCZSL(CZSLDataset):
 
     #: Keys of a row that may name the image file, the first that exists counts.
     IMAGE_KEYS: tuple[str, ...] = ('image', )
+    #: What stands between the names of a pair in the lists; None is white space.
+    SEPARATOR: str | None = None
 
     def __init__(self,
                  data_root: str,
@@ -54,7 +56,7 @@ class PublishedCZSL(CZSLDataset):
         self.split = split
         self.check_images = check_images
         self.follow_links = follow_links
-        self._lists = read_splits(data_root, split, allow_unknown)
+        self._lists = read_splits(data_root, split, allow_unknown, self.SEPARATOR)
         kwargs.setdefault('data_prefix', 'images')
         super().__init__(
             space=CompositionSpace.from_lists(self._lists, phase),
@@ -67,7 +69,8 @@ class PublishedCZSL(CZSLDataset):
     def make_space(  # type: ignore[override]
             cls, phase: str = 'train', *, data_root: str, split: str = DEFAULT_SPLIT,
             allow_unknown: bool = False) -> CompositionSpace:
-        return CompositionSpace.from_splits(data_root, split, phase, allow_unknown)
+        return CompositionSpace.from_lists(
+            read_splits(data_root, split, allow_unknown, cls.SEPARATOR), phase)
 
     def load_data_list(self) -> list[dict]:
         path = metadata_file(self.data_root, self.split)

@@ -32,8 +32,14 @@ def missing_file(path: Path, what: str) -> FileNotFoundError:
 
 
 @once_per_file(kept=6)
-def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
-    """Reads "attribute object" lines; empty ones, a byte-order mark and CRLF are fine."""
+def read_pair_list(path: Path, separator: str | None = None) -> tuple[PairLines, list[Fault]]:
+    """Reads "attribute object" lines; empty ones, a byte-order mark and CRLF are fine.
+
+    Args:
+        path (Path): The list.
+        separator (str, optional): What stands between the names, which then may have spaces.
+            Defaults to None, white space.
+    """
     if not path.is_file():
         raise missing_file(path, 'pair list')
     pairs: PairLines = {}
@@ -43,9 +49,9 @@ def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
     except UnicodeDecodeError as error:
         return {}, [Fault('pair line', str(path), f'is not UTF-8 text ({error})')]
     for number, line in enumerate(text.split('\n'), start=1):
-        words = line.split()
+        words = [word.strip() for word in line.split(separator)] if line.strip() else []
         where = f'{path}:{number}'
-        if len(words) == 2:
+        if len(words) == 2 and all(words):
             first = pairs.setdefault((words[0], words[1]), number)
             if first != number:
                 faults.append(
@@ -53,7 +59,9 @@ def read_pair_list(path: Path) -> tuple[PairLines, list[Fault]]:
         elif words:
             faults.append(
                 Fault('pair line', where,
-                      f'expected two words "attribute object", got {line.strip()!r}'))
+                      f'expected two words "attribute object", got {line.strip()!r}'
+                      if separator is None else
+                      f'expected "attribute{separator}object", got {line.strip()!r}'))
     if not pairs and not faults:
         faults.append(Fault('pair line', str(path), 'holds no pair'))
     return pairs, faults
@@ -91,7 +99,8 @@ def check_primitives(lists: Mapping[str, Mapping[Pair, int]], files: Mapping[str
 
 
 def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,
-                allow_unknown: bool = False) -> dict[str, PairLines]:
+                allow_unknown: bool = False,
+                separator: str | None = None) -> dict[str, PairLines]:
     """Reads and checks the three pair lists.
 
     Args:
@@ -100,6 +109,7 @@ def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,
         allow_unknown (bool): An attribute or object that occurs in no training
             pair cannot be learned, and none of the published lists has one:
             it is an error by default, and a warning when this is True.
+        separator (str, optional): As in :func:`read_pair_list`.
 
     Returns:
         dict[str, dict]: For 'train', 'val' and 'test' the pairs of names in
@@ -108,8 +118,9 @@ def read_splits(root: str | Path, split: str = DEFAULT_SPLIT,
     files = {phase: pair_file(root, split, phase) for phase in PHASES}
     lists, faults = {}, []
     for phase, path in files.items():
-        lists[phase], found = read_pair_list(path)
+        lists[phase], found = read_pair_list(path, separator)
         faults += found
-    raise_faults(faults, 'A pair list has one "attribute object" a line, each pair once.')
+    raise_faults(faults, f'A pair list has one "attribute{separator or " "}object" a line, each '
+                 'pair once.')
     check_primitives(lists, files, allow_unknown)
     return lists

@@ -8,7 +8,7 @@ from .fields import Refusal, choice, flag, integer, needs, record, text
 
 FIELDS: dict[str, dict[str, Any]] = {
     **{name: dict(split=text(100), allow_unknown=flag) for name in (
-        'MITStates', 'UTZappos', 'CGQA', 'Fashion')},
+        'MITStates', 'UTZappos', 'CGQA', 'Fashion', 'VAWCZSL', 'AOCLEVr', 'Clothing16K')},
     'ShapesCZSL': dict(version=text(100), seed=integer(0, 1 << 62)),
     'TableCZSL': dict(separator=text(10), allow_unknown=flag),
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python
-"""Brings C-GQA into the published layout.
+"""Brings C-GQA, or another dataset whose archive has the published layout, into place.
 
 Unpack the archive into a folder, then
 
     python tools/dataset_converters/prepare_cgqa.py data/cgqa
+    python tools/dataset_converters/prepare_cgqa.py data/clothing16k --dataset clothing16k
 
 It moves images/, the pair lists and the metadata up to that folder when the
 archive has put them deeper, and checks the result. It can be run again at any
@@ -23,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('root', type=Path, help='folder of the dataset')
+    parser.add_argument('--dataset', default='c-gqa',
+                        choices=['c-gqa', 'clothing16k', 'ao-clevr', 'vaw-czsl'])
     parser.add_argument('--split', default=DEFAULT_SPLIT)
     parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
     args = parser.parse_args(argv)
@@ -30,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     carry_out(lift(args.root, names), args.root, args.dry_run)
     if args.dry_run:
         return 0
-    report = check_dataset(args.root, 'c-gqa', args.split)
+    report = check_dataset(args.root, args.dataset, args.split)
     print(report)
     return 0 if report.ok else 1
 
