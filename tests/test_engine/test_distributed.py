@@ -34,7 +34,7 @@ def launch(work_dir, name, batch_size, processes, **options):
     return [torch.load(work_dir / f'rank{rank}.pt') for rank in range(processes)]
 
 
-@pytest.mark.parametrize('name', ['baseline_shapes.py', 'cluspro_shapes.py'])
+@pytest.mark.parametrize('name', ['baseline_shapes.py', 'cluspro_plus_shapes.py'])
 def test_two_processes_equal_one_with_the_joined_batch(tmp_path, name):
     options = {'train_dataloader.dataset.indices': 320}  # five steps
     (one, ) = launch(tmp_path / 'one', name, 64, 1, **options)
@@ -51,6 +51,7 @@ def test_two_processes_equal_one_with_the_joined_batch(tmp_path, name):
         for branch in ('attr', 'obj'):
             key = f'head.banks.{branch}.prototypes'
             torch.testing.assert_close(first['state'][key], one['state'][key], atol=1e-4, rtol=0)
+        assert one['state']['head.pairs.sums'].any(dim=2).sum() == 64
 
 
 def test_two_nodes_with_homes_of_their_own_train_as_two_processes(tmp_path):
@@ -185,9 +186,9 @@ def test_ranks_may_have_unequal_last_batches(tmp_path):
     """Without round_up the second rank's last batch has one image less."""
     options = {'train_dataloader.dataset.indices': 127,
                'train_dataloader.sampler.round_up': False}
-    (one, ) = launch(tmp_path / 'one', 'cluspro_shapes.py', 64, 1, **options)
+    (one, ) = launch(tmp_path / 'one', 'cluspro_plus_shapes.py', 64, 1, **options)
 
-    first, second = launch(tmp_path / 'two', 'cluspro_shapes.py', 32, 2, **options)
+    first, second = launch(tmp_path / 'two', 'cluspro_plus_shapes.py', 32, 2, **options)
 
     for key, value in first['state'].items():
         assert value.equal(second['state'][key]), f'{key} differs between ranks'
@@ -196,6 +197,8 @@ def test_ranks_may_have_unequal_last_batches(tmp_path):
         torch.testing.assert_close(first['state'][f'{key}.prototypes'],
                                    one['state'][f'{key}.prototypes'], atol=1e-3, rtol=0)
         assert first['state'][f'{key}.queue.pushed'].equal(one['state'][f'{key}.queue.pushed'])
+    torch.testing.assert_close(first['state']['head.pairs.sums'], one['state']['head.pairs.sums'],
+                               atol=1e-3, rtol=0)
 
 
 def test_a_rank_without_a_last_batch_is_named(tmp_path):

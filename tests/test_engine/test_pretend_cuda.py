@@ -120,6 +120,7 @@ ZOO = sorted(path.stem for path in (ROOT / 'configs' / 'zoo').glob('*_shapes.py'
 NO_FEATURES = {f'{phase}_dataloader.dataset.features': None for phase in ('train', 'val', 'test')}
 RUNS = dict(
     cluspro=('cluspro_shapes.py', {}),
+    cluspro_plus=pytest.param('cluspro_plus_shapes.py', {}, marks=SLOW),
     baseline=pytest.param('baseline_shapes.py', {}, marks=SLOW),
     troika=pytest.param('baselines/troika_shapes.py', {}, marks=SLOW),
     coop=pytest.param('baselines/coop_shapes.py', {}, marks=SLOW),

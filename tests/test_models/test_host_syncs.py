@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.hooks import PrototypeHook
 from mmcluspro.models.clustering import PrototypeBank, assign_together, update_together
-from mmcluspro.models.heads import ClusProHead
+from mmcluspro.models.heads import ClusProPlusHead
 from mmcluspro.models.losses import HSICLoss, PCLLoss
 from mmcluspro.registry import MODELS
 
@@ -154,7 +154,7 @@ def training():
     """A head with prototypes, features of a batch with gradient, and their labels."""
     pairs = [[a, o] for a in range(4) for o in range(5)]
     space = CompositionSpace(list('abcd'), list('vwxyz'), pairs, [True] * 20)
-    head = ClusProHead(space, dict(type='mmcluspro.FixedText'), in_channels=DIM).train()
+    head = ClusProPlusHead(space, dict(type='mmcluspro.FixedText'), in_channels=DIM).train()
     samples = []
     for label in range(40):
         sample = DataSample()
