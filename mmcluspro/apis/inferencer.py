@@ -1,7 +1,6 @@
 """Attribute-object pairs of images, from a checkpoint alone."""
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from torch import Tensor
-from tqdm import tqdm
 
 from mmcluspro.evaluation import (
     WORLDS,
@@ -25,6 +23,7 @@ from mmcluspro.evaluation import (
 from mmcluspro.models import Candidates, Features, Scores
 from mmcluspro.models.candidates import Pair, cross
 from mmcluspro.models.peft import merge
+from mmcluspro.utils.progress import Progress
 
 from .images import Item, Preprocessor, list_images
 from .model import load_model
@@ -124,7 +123,7 @@ class CZSLInferencer:
             objects (Sequence[str], optional): The same; a side that is not given has the
                 model's own names.
             workers (int): Threads that read images. Defaults to 2; 0 reads between the batches.
-            progress (bool, optional): A bar with the time left, on stderr. Defaults to None: for
+            progress (bool, optional): A line with the time left, on stderr. Defaults to None: for
                 more than one batch.
             prefer (str): Which pairs matter more, 'seen' or 'unseen'. Defaults to 'balanced':
                 the bias with the best harmonic mean on validation.
@@ -145,9 +144,8 @@ class CZSLInferencer:
         items = list_images(inputs, channels)
         candidates = self.candidates(pairs, world, attributes, objects)
         calibration = self.calibration(world, prefer, seen_bias)
-        bar = tqdm(total=len(items), unit='image', file=sys.stderr, leave=False,
-                   mininterval=0.2 if sys.stderr.isatty() else 10,
-                   disable=not (len(items) > batch_size if progress is None else progress))
+        shown = len(items) > batch_size if progress is None else progress
+        bar = Progress('predicting', len(items), silent=not shown)
         return self._answers(items, candidates, calibration, top_k, threshold, batch_size,
                              workers, bar)
 
@@ -223,7 +221,7 @@ class CZSLInferencer:
 
     def _answers(self, items: list[Item], candidates: Candidates, calibration: Calibration,
                  top_k: int, threshold: float | None, batch_size: int, workers: int,
-                 bar: tqdm) -> Iterator[Prediction]:
+                 bar: Progress) -> Iterator[Prediction]:
         self.forget_adaptation()
         with bar, ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
             for chunk, read in self._read(items, batch_size, pool):
@@ -234,7 +232,7 @@ class CZSLInferencer:
                         yield Prediction.of(item.name, next(rows), threshold)
                     else:
                         yield Prediction(item.name, error=error)
-                    bar.update()
+                    bar.add()
 
     def _read(self, items: list[Item], size: int, pool: Any) -> Iterator[tuple[list, list]]:
         """Batches of items and what was read of them, the next one under way."""

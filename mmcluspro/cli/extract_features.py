@@ -98,8 +98,7 @@ def extract(args: argparse.Namespace) -> None:
 
         datasets = {phase: DATASETS.build(dataset_config(cfg, phase, pipeline))
                     for phase in args.phases}
-        progress = Progress('features', sum(map(len, datasets.values())))
-        made = sum(write_phase(dataset, features, out, phase, args.batch_size, args.workers,
-                               progress) for phase, dataset in datasets.items())
-        progress.close()
+        with Progress('features', sum(map(len, datasets.values()))) as progress:
+            made = sum(write_phase(dataset, features, out, phase, args.batch_size, args.workers,
+                                   progress) for phase, dataset in datasets.items())
     print(f'features   of {progress.total} images in {short_path(out)}, {made} of them new')

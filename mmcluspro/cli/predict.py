@@ -14,6 +14,7 @@ from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
 from mmcluspro.utils.digest import content_digest, file_digest
 from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
+from mmcluspro.utils.progress import duration
 
 from .result_file import ResultFile, check_suffix
 
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write(inferencer: CZSLInferencer, names: list[str], options: dict[str, Any],
            result: ResultFile) -> int:
     left = [name for name in names if name not in result.done]
-    if len(left) < len(names):
+    if 0 < len(left) < len(names):
         print(f'{len(names) - len(left)} of {len(names)} images are in {result.path} already.')
     start = time.monotonic()
     if left:
@@ -112,8 +113,9 @@ def _write(inferencer: CZSLInferencer, names: list[str], options: dict[str, Any]
     quiet = sum(bool(record.get('abstained')) for record in records)
     print(f'{len(names)} images in {result.path}: {len(names) - broken} answered'
           + (f', of which {quiet} below the threshold' if options['threshold'] is not None else '')
-          + f', {broken} not readable (column error). {len(left)} new ones in {seconds:.1f} s, '
-          f'{len(left) / seconds:.0f} images/s.')
+          + f', {broken} not readable' + (' (column error)' if broken else '') + '.'
+          + (f' {len(left)} new ones in {duration(seconds)}, {len(left) / seconds:.1f} per second.'
+             if left else ' Nothing was left to do.'))
     return 0
 
 

@@ -74,13 +74,13 @@ class ImageFolder:
 
 def undecodable(paths: Sequence[str]) -> list[tuple[str, str]]:
     """Images that cannot be decoded, with the reason (slow: reads every file)."""
-    progress, found = Progress('decoding', len(paths)), []
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    found = []
+    with (ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+          Progress('decoding', len(paths)) as progress):
         for path, reason in zip(paths, pool.map(_why_not, paths)):
             if reason:
                 found.append((path, reason))
             progress.add()
-    progress.close()
     return found
 
 

@@ -187,8 +187,8 @@ def _announce(what: str, new: Sequence[str], known: Sequence[str]) -> None:
     listed = ', '.join(shown(name) + (f' (did you mean {shown(close[name][0])}?)'
                                       if close[name] else '') for name in new[:10])
     more = f' and {len(new) - 10} more' if len(new) > 10 else ''
-    warnings.warn(f'Training had no {what} {listed}{more}: known to the text tower only, by the '
-                  'tokens of the name.', stacklevel=2)
+    warnings.warn(f'Training had no {what} {listed}{more}: known by the name alone.',
+                  stacklevel=2)
 
 
 def _seen(pairs: Tensor, space: CompositionSpace) -> Tensor:

@@ -1,6 +1,7 @@
 """How far a long step is, and how long it still takes."""
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,16 +18,17 @@ class Progress:
         title (str): What runs.
         total (int): How many units there are.
         unit (str): Their name, in the plural. Defaults to 'images'.
+        silent (bool): Print nothing. Defaults to False.
         say (Callable, optional): Gets the lines instead of stderr. Defaults to None.
         clock (Callable): Seconds. Defaults to ``time.monotonic``.
     """
 
-    def __init__(self, title: str, total: int, unit: str = 'images',
+    def __init__(self, title: str, total: int, unit: str = 'images', silent: bool = False,
                  say: Callable[[str], None] | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self.title, self.total, self.unit, self.say, self.clock = title, total, unit, say, clock
         self.live = say is None and sys.stderr.isatty()
-        self.pause = LIVE_PAUSE if self.live else PAUSE
+        self.pause = math.inf if silent else LIVE_PAUSE if self.live else PAUSE
         self.done = self.made = 0
         self.start = self.last = clock()
         self.shown = 0  # characters of the line on a terminal
@@ -49,6 +51,12 @@ class Progress:
         if self.shown:
             print('\r' + ' ' * self.shown + '\r', end='', file=sys.stderr, flush=True)
             self.shown = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _line(self, now: float) -> str:
         speed = self.made / max(now - self.start, 1e-9)

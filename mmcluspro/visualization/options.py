@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ from matplotlib.figure import Figure
 from mmengine.config import Config, DictAction
 
 from mmcluspro.apis import load_model
+from mmcluspro.apis.checkpoint_file import read_checkpoint
 from mmcluspro.apis.inferencer import find_device
+from mmcluspro.apis.model import described
 from mmcluspro.datasets import CZSLDataset
+from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.utils.model_flags import add_model_flags, model_options
@@ -57,7 +62,9 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
     if args.cfg_options and not args.config:
         raise ValueError('--cfg-options changes fields of --config FILE, which is not given.')
     find_device(args.device)
-    models = [_open(path, args) for path in paths]
+    if not args.config and not args.data_root:
+        _check_place(paths[0], args)
+    models = [_open(path, args, alone=len(paths) == 1) for path in paths]
     dataset = open_phase(models[0], args.phase, args)
     labels = dataset.space.attributes, dataset.space.objects
     for path, model in zip(paths, models):
@@ -70,6 +77,20 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
     return models, dataset
 
 
+def _check_place(path: str, args: argparse.Namespace) -> None:
+    """Own images lie anywhere: says so before the model is built."""
+    try:
+        data = described(read_checkpoint(path), tuple(args.imports)).get('data') or {}
+    except FileError:  # said when the model is loaded
+        return
+    if data.get('type') != 'TableCZSL':
+        return
+    near = sorted(Path(path).parent.glob('*.py'))
+    name = shlex.quote(str(near[0])) if near else 'FILE'
+    raise ValueError(f'{path} does not say where its images are. Give the config of the training: '
+                     f'--config {name}.')
+
+
 def open_phase(model: Any, phase: str, args: argparse.Namespace) -> CZSLDataset:
     """The images of a phase that a model was trained on.
 
@@ -78,26 +99,36 @@ def open_phase(model: Any, phase: str, args: argparse.Namespace) -> CZSLDataset:
         phase (str): 'train', 'val' or 'test'.
         args (argparse.Namespace): Flags of :func:`add_run_flags`.
     """
-    return phase_dataset(model, phase, _config(args),
+    return phase_dataset(model, phase, _config(args) if args.config else None,
                          **(dict(data_root=args.data_root) if args.data_root else {}))
 
 
-def _config(args: argparse.Namespace) -> Config | None:
-    config = read_config(args.config) if args.config else None
-    if config is not None:
-        config.merge_from_dict(args.cfg_options or {})
+def _config(args: argparse.Namespace) -> Config:
+    config = read_config(args.config)
+    config.merge_from_dict(args.cfg_options or {})
     return config
 
 
-def _open(path: str, args: argparse.Namespace) -> Any:
+def _open(path: str, args: argparse.Namespace, alone: bool) -> Any:
     own = model_options(args)
     del own['config']
+    if alone and args.config and _has_features(_config(args)):
+        with suppress(ValueError, KeyError):  # a config that was changed after the training
+            return load_model(path, args.device, config=_config(args), **own)
+    if args.config and own['weights'] is None:  # what the user's own config names is trusted
+        own['weights'] = weight_files(_config(args).get('model') or {}) or None
     try:
         return load_model(path, args.device, **own)
     except FileError:  # a backbone of the user's, which only the config can name
         if not args.config:
             raise
         return load_model(path, args.device, config=_config(args), **own)
+
+
+def _has_features(config: Config) -> bool:
+    """Whether the features of the images are stored: then the tower need not run again."""
+    dataset = (config.get('test_dataloader') or {}).get('dataset') or {}
+    return bool(dataset.get('features')) and Path(dataset['features']).is_dir()
 
 
 def run_names(paths: Sequence[str], names: Sequence[str] | None) -> list[str]:

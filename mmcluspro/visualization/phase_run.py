@@ -208,12 +208,11 @@ def _workers(model: Any, phase: str) -> int:
 
 def _tracked(loader: DataLoader, words: str) -> Iterator[Any]:
     """Batches; a line on stderr says how far it is, and how long it still takes."""
-    progress = Progress(words, len(loader.dataset))  # type: ignore[arg-type]
-    for batch in loader:
-        yield batch
-        if words:
-            progress.add(min(loader.batch_size or 1, progress.total - progress.done))
-    progress.close()
+    total = len(loader.dataset)  # type: ignore[arg-type]
+    with Progress(words, total, silent=not words) as progress:
+        for batch in loader:
+            yield batch
+            progress.add(min(loader.batch_size or 1, total - progress.done))
 
 
 def picture(dataset: CZSLDataset, index: int, side: int | None = None) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Predictions out, corrections in: by hand, and end to end with a training after it."""
 import csv
 import json
+import shlex
 import shutil
 
 import pytest
@@ -121,6 +122,20 @@ def test_images_above_the_new_table_are_refused(folder, capsys):
     assert 'put --out into a folder above all images' in capsys.readouterr().err
 
 
+def _look_at_mistakes(folder, capsys):
+    """The command that training printed draws mistakes; without the config it is asked for."""
+    config = folder / 'work_dirs' / 'photos' / 'photos.py'
+    assert config.read_text().startswith('"""Written by mmcluspro train')
+    line = next(line for line in capsys.readouterr().out.splitlines() if 'mmcluspro cases' in line)
+    words = shlex.split(line)[1:]
+    assert words[-2] == '--config'
+    with pytest.raises(SystemExit):
+        main(words[:-2])
+    assert '--config work_dirs/photos/photos.py' in capsys.readouterr().err
+    main(words)
+    assert (folder / 'cases.png').is_file()
+
+
 @pytest.mark.slow
 def test_from_predictions_over_corrections_to_a_better_model(tmp_path, monkeypatch, capsys):
     """The commands of docs/corrections.md, on drawings, with the truth as the corrector."""
@@ -138,6 +153,7 @@ def test_from_predictions_over_corrections_to_a_better_model(tmp_path, monkeypat
                 file.rename(new / file.name)
     brief = ['--weights', 'tiny_clip', '--no-report', '--cfg-options', 'train_cfg.max_epochs=1']
     main(['train', 'photos', *brief])
+    _look_at_mistakes(tmp_path, capsys)
     best, = (tmp_path / 'work_dirs' / 'photos').glob('best_*.pth')
     main(['predict', str(best), 'new_photos', '--out', 'result.csv'])
     review('out', 'result.csv', '--root', 'new_photos', '--out', 'review.csv')

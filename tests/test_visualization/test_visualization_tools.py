@@ -1,13 +1,14 @@
 """Each command that draws, as a user types it."""
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mmcluspro.evaluation import czsl_curve
-from mmcluspro.visualization import leave_curves
+from mmcluspro.visualization import leave_curves, options
 
 
 def assert_pictures(folder, stem):
@@ -130,3 +131,18 @@ def test_bad_input_gets_a_message_in_words(tool, runs, baseline, cluspro, capsys
     error = capsys.readouterr().err
     assert ended.value.code == 2
     assert message in error and 'Traceback' not in error
+
+
+def test_own_images_are_found_by_the_config_beside_the_checkpoint(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(options, 'read_checkpoint', read.append)
+    monkeypatch.setattr(options, 'described', lambda *_: dict(data=dict(type='TableCZSL')))
+    args = SimpleNamespace(batch_size=1, cfg_options=None, device='cpu', config=None,
+                           data_root=None, imports=[], weights=None)
+    path = str(tmp_path / 'best.pth')
+    with pytest.raises(ValueError, match='best.pth does not say where .*: --config FILE'):
+        options.open_checkpoints([path], args)
+    (tmp_path / 'my photos.py').touch()
+    with pytest.raises(ValueError, match=r"--config '\S+/my photos\.py'\."):
+        options.open_checkpoints([path], args)
+    assert read == [path, path]  # the model was not built

@@ -8,6 +8,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from tqdm import tqdm
 
+from mmcluspro.datasets import TableCZSL
 from mmcluspro.registry import HOOKS
 
 from .console_text import (
@@ -106,8 +107,10 @@ class ConsoleHook(Hook):
         say(test_table(metrics or {}, len(runner.test_dataloader.dataset), folder))
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from
         if checkpoint:
-            root = getattr(runner.test_dataloader.dataset, 'data_root', None)
-            say(next_commands(str(checkpoint), runner.cfg.get('model'), root))
+            dataset = runner.test_dataloader.dataset
+            own = runner.cfg.filename if isinstance(dataset, TableCZSL) else None
+            say(next_commands(str(checkpoint), runner.cfg.get('model'),
+                              getattr(dataset, 'data_root', None), own))
 
 
 def say(text: str) -> None:

@@ -68,7 +68,7 @@ def _rows(rows: Sequence[tuple[str, str, str]], metrics: Mapping[str, float]) ->
 
 
 def next_commands(checkpoint: str, model: Mapping[str, Any] | None = None,
-                  photos: str | None = None) -> str:
+                  photos: str | None = None, config: str | None = None) -> str:
     """What to type next.
 
     Args:
@@ -76,28 +76,41 @@ def next_commands(checkpoint: str, model: Mapping[str, Any] | None = None,
         model (Mapping, optional): Field ``model`` of the config, for weights in local files, which
             are not part of a checkpoint. Defaults to None.
         photos (str, optional): Folder of the images. Defaults to None: a name that stands for one.
+        config (str, optional): Config of the training, for pictures of data whose folder only it
+            names. Defaults to None: not needed.
     """
     name = shlex.quote(short_path(checkpoint))
     flags = _weight_flags(model or {})
     folder = shlex.quote(short_path(photos)) if photos and Path(photos).is_dir() else 'photos'
+    images = f'--config {shlex.quote(short_path(config))}' if config else flags.strip()
     return '\n'.join([
         f'checkpoint {name}', '', 'next:',
         f'  mmcluspro predict {name} {folder} --out result.csv{flags}',
+        f'  mmcluspro cases {name} {images}'.rstrip(),
         f'  mmcluspro demo {name}{flags}',
         f'  mmcluspro export {name} --out model.onnx{flags}'])
 
 
 def _weight_flags(model: Mapping[str, Any]) -> str:
     """``--weights`` for frozen towers that came from files of the user's."""
-    files = {part: file for part, file in (
-        ('backbone', _file_of(model.get('backbone'))),
-        ('text', _file_of((model.get('head') or {}).get('text')))) if file}
+    files = weight_files(model)
     if not files:
         return ''
     if len(files) == 2 and len(set(files.values())) == 1:
         return f' --weights {shlex.quote(short_path(files["text"]))}'
     return ' --weights ' + ' '.join(
         f'{part}={shlex.quote(short_path(file))}' for part, file in files.items())
+
+
+def weight_files(model: Mapping[str, Any]) -> dict[str, str]:
+    """Local files that the frozen towers of a config came from, by their parts.
+
+    Args:
+        model (Mapping): Field ``model`` of a config.
+    """
+    return {part: file for part, file in (
+        ('backbone', _file_of(model.get('backbone'))),
+        ('text', _file_of((model.get('head') or {}).get('text')))) if file}
 
 
 def _file_of(part: Any) -> str | None:
