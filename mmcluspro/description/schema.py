@@ -118,7 +118,7 @@ class Schema:
             'SoftPrompt': (soft, ()),
             'WordVectorText': (dict(
                 out_dim=WIDTH, hidden_dim=WIDTH, temperature=number(1e-6, 1e6),
-                chunk_size=integer(1, 1 << 24), readable=readable), ()),
+                chunk_size=integer(1, 1 << 24), readable=readable, norm=flag, last_act=flag), ()),
             **{kind: (entry.fields, entry.needed)
                for part in zoo for kind, entry in part.items()},
         }

@@ -81,3 +81,17 @@ def test_what_is_refused(word_head, word_batch):
         head.score((feats, feats, feats), head.known_candidates)
     with pytest.raises(ValueError, match='head.alpha'):
         parts(word_head, alpha=2)
+
+
+def test_the_published_composer_of_pairs(word_head):
+    """Linear, LayerNorm, ReLU, dropout, linear, ReLU, as in the code of its authors."""
+    text = word_head('CANetHead', 'WordVectorText', dict(
+        out_dim=5, hidden_dim=12, dropout=0.5, norm=True, last_act=True), in_channels=8,
+        dim=5).text.eval()
+    first, norm, _, _, last, _ = text.composer
+    both = torch.cat([part[i] for part, i in zip(text.parts(), (1, 2))])
+    hidden = first.weight @ both + first.bias
+    hidden = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + norm.eps).sqrt()
+    want = (last.weight @ hidden.clamp_min(0) + last.bias).clamp_min(0)
+    torch.testing.assert_close(text.encode_pairs(torch.tensor([[1, 2]]))[0],
+                               want / want.norm().clamp_min(1e-12))

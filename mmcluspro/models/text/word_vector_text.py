@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 
+from ..mlp import mlp
 from .word_table_text import WordTableText
 
 
@@ -31,6 +32,8 @@ class WordVectorText(WordTableText):
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
         width (int): Width of the vectors where there is no file. Defaults to 300.
+        norm (bool): Whether the hidden layer of the composer has a LayerNorm. Defaults to False.
+        last_act (bool): Whether the composer ends with a ReLU. Defaults to False.
     """
 
     def __init__(self,
@@ -45,14 +48,14 @@ class WordVectorText(WordTableText):
                  learn_temperature: bool = False,
                  chunk_size: int = 65536,
                  readable: Mapping[str, str] | Any | None = None,
-                 width: int = 300) -> None:
+                 width: int = 300,
+                 norm: bool = False,
+                 last_act: bool = False) -> None:
         super().__init__(attributes, objects, path, out_dim, learn_vectors, temperature,
                          learn_temperature, chunk_size, readable, width)
         self.attr_proj = nn.Linear(self.width, out_dim)
         self.obj_proj = nn.Linear(self.width, out_dim)
-        self.composer = nn.Sequential(
-            nn.Linear(2 * self.width, hidden_dim), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden_dim, out_dim))
+        self.composer = mlp((2 * self.width, hidden_dim, out_dim), norm, dropout, last_act)
 
     def single(self, path: str, vectors: Tensor) -> Tensor:
         return (self.attr_proj if path == 'attribute' else self.obj_proj)(vectors)
