@@ -70,6 +70,8 @@ def heads(side: Check) -> dict[str, Entry]:
         'CDSHead': Entry(dict(common, in_channels=WIDTH, gamma=number(0, 2)),
                          ('text', 'in_channels'),
                          (*TRAINING, 'num_clusters', 'specificity_weight')),
+        'CPFHead': Entry(dict(common, in_channels=WIDTH, shallow=integer(1, 256)),
+                         ('text', 'in_channels'), TRAINING),
         'DFSPHead': Entry(dict(common, in_channels=WIDTH, direction=choice('t2i', 'i2t', 'BiF'),
                                weight=number(0, 1)), ('text', 'in_channels'),
                           (*TRAINING, 'dropout', 'prompt_weight', 'chunk_size')),

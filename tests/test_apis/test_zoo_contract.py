@@ -10,8 +10,9 @@ from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
 from mmcluspro.models import Candidates
 
-METHODS = ('caila', 'cds_czsl', 'dfsp', 'gipcol', 'msci', 'pcvl', 'plid', 'tomcat')
-REFUSED = dict(cds_czsl='CDSHead', dfsp='DFSPHead', msci='MSCIHead', tomcat='TOMCATHead')
+METHODS = ('caila', 'cds_czsl', 'cpf', 'dfsp', 'gipcol', 'msci', 'pcvl', 'plid', 'tomcat')
+REFUSED = dict(cds_czsl='CDSHead', cpf='CPFHead', dfsp='DFSPHead', msci='MSCIHead',
+               tomcat='TOMCATHead')
 NONE = {world: dict(bias=0.0, threshold=None, temperature=1.0, seen_bias=0.0)
         for world in ('closed', 'open')}
 

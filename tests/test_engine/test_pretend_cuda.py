@@ -132,7 +132,8 @@ RUNS = dict(
     bfloat16=pytest.param(
         'cluspro_shapes.py', {'optim_wrapper.type': 'mmcluspro.BFloat16OptimWrapper'}, marks=SLOW),
     **{name: pytest.param(f'baselines/{name}_shapes.py', {}, marks=SLOW)
-       for name in ('pcvl', 'dfsp', 'gipcol', 'cds_czsl', 'plid', 'caila', 'tomcat', 'msci')},
+       for name in ('pcvl', 'dfsp', 'gipcol', 'cds_czsl', 'plid', 'caila', 'tomcat', 'msci',
+                    'cpf')},
     **{name: pytest.param(f'zoo/{name}.py', NO_FEATURES, marks=SLOW) for name in ZOO},
     dfsp_i2t=pytest.param('baselines/dfsp_shapes.py', {'model.head.direction': 'i2t'}, marks=SLOW),
 )

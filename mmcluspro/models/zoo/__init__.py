@@ -8,6 +8,7 @@ from .cds_czsl import CDSHead
 from .cge import CGEHead
 from .co_cge import CoCGEHead
 from .compcos import CompCosHead
+from .cpf import CPFHead
 from .cvgae import CVGAEHead, VariationalGraphText
 from .dfsp import DFSPHead
 from .gipcol import GIPCOLHead, GraphPrompt
@@ -25,8 +26,8 @@ from .tmn import TMNHead
 from .tomcat import TOMCATHead
 
 __all__ = ['ADEHead', 'AoPHead', 'AoPText', 'CAILAHead', 'CAILAText', 'CAILAVision', 'CANetHead',
-           'CANetNeck', 'CAPEText', 'CDSHead', 'CGEHead', 'CVGAEHead', 'CoCGEHead', 'CompCosHead',
-           'DFSPHead', 'GIPCOLHead', 'GraphPrompt', 'GraphText', 'KGSPHead', 'LEPlusHead',
-           'LEPlusText', 'LinearPairText', 'MSCIHead', 'MultiStageTraction', 'OADisHead',
-           'OADisNeck', 'PCVLHead', 'PLIDHead', 'PLIDText', 'SCENHead', 'SCENNeck', 'SymNetHead',
-           'TMNHead', 'TOMCATHead', 'VariationalGraphText']
+           'CANetNeck', 'CAPEText', 'CDSHead', 'CGEHead', 'CPFHead', 'CVGAEHead', 'CoCGEHead',
+           'CompCosHead', 'DFSPHead', 'GIPCOLHead', 'GraphPrompt', 'GraphText', 'KGSPHead',
+           'LEPlusHead', 'LEPlusText', 'LinearPairText', 'MSCIHead', 'MultiStageTraction',
+           'OADisHead', 'OADisNeck', 'PCVLHead', 'PLIDHead', 'PLIDText', 'SCENHead', 'SCENNeck',
+           'SymNetHead', 'TMNHead', 'TOMCATHead', 'VariationalGraphText']
