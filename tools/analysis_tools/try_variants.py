@@ -26,7 +26,8 @@ from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.messages import run_command
 
 HERE = Path(__file__).resolve().parent
-CONFIGS = dict(fashion='frozen_dinov2_{}_fashion.py', shapes='frozen_{}_shapes.py')
+CONFIGS = dict(fashion='frozen_dinov2_{}_fashion.py', fashion_clip='frozen_{}_fashion.py',
+               shapes='frozen_{}_shapes.py')
 KEPT = ('auc', 'auc_exact', 'hm', 'seen', 'unseen', 'attr_acc', 'obj_acc')
 REFERENCE = 'baseline'
 
