@@ -65,11 +65,6 @@ class Classifier:
         self.link = inferencer.model.head.link
         self._lock = Lock()  # the text side grows by the words of a request
 
-    @property
-    def has_prototypes(self) -> bool:
-        """Whether the checkpoint holds prototypes."""
-        return bool(self.inferencer.model.head.prototypes)
-
     def known_pairs(self) -> list[Pair]:
         """The pairs of the data the model was made for."""
         space = self.inferencer.space

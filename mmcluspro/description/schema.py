@@ -33,7 +33,6 @@ from .zoo_schema import FEASIBILITY, HEADS, NECKS, TEXTS, heads
 FORMAT = 1
 WIDTH = integer(1, 8192)
 SIDE = integer(1, 1024)  # with the patches, it bounds the tokens
-RATE = number(0, 1)
 PACKAGES = {'VisionTransformer': 'mmpretrain', 'ResNet': 'mmpretrain'}
 VIT_ARCHS = ('s', 'small', 'b', 'base', 'l', 'large', 'h', 'huge', 'deit-t', 'deit-tiny', 'deit-s',
              'deit-small', 'deit-b', 'deit-base', 'dinov2-s', 'dinov2-small', 'dinov2-g',

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Subset
 
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.datasets.splits import PHASES
-from mmcluspro.evaluation import chosen_for, log_scores
+from mmcluspro.evaluation import log_scores
 from mmcluspro.features.cached import CachedFeatures
 from mmcluspro.models import Candidates, Features
 from mmcluspro.models.image_run import run_images
@@ -194,11 +194,6 @@ def unit_features(feats: Features) -> dict[str, Tensor]:
     """Unit-norm attribute and object features on the CPU, shape (B, D) each."""
     return {name: F.normalize(part.float(), dim=1).cpu()
             for name, part in feats.primitives.items()}
-
-
-def chosen_bias(model: Any) -> float:
-    """The closed-world bias that validation chose for a checkpoint; 0 where it chose none."""
-    return chosen_for(model.meta, 'closed').seen_bias or 0.0
 
 
 def _workers(model: Any, phase: str) -> int:

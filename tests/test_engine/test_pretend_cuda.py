@@ -116,27 +116,22 @@ SHORT = {'train_cfg.max_epochs': 1, 'train_dataloader.batch_size': 32,
 SAVING = {'model.backbone.with_cp': True, 'model.micro_batch': 16,
           'model.head.text.with_cp': True, 'model.head.text.chunk_size': 64}
 SLOW = pytest.mark.slow
-ZOO = sorted(path.stem for path in (ROOT / 'configs' / 'zoo').glob('*_shapes.py'))
 NO_FEATURES = {f'{phase}_dataloader.dataset.features': None for phase in ('train', 'val', 'test')}
-RUNS = dict(
-    cluspro=('cluspro_shapes.py', {}),
-    cluspro_plus=pytest.param('cluspro_plus_shapes.py', {}, marks=SLOW),
-    baseline=pytest.param('baseline_shapes.py', {}, marks=SLOW),
-    troika=pytest.param('baselines/troika_shapes.py', {}, marks=SLOW),
-    coop=pytest.param('baselines/coop_shapes.py', {}, marks=SLOW),
-    csp=pytest.param('baselines/csp_shapes.py', {}, marks=SLOW),
-    ema=pytest.param('cluspro_shapes.py', {'custom_hooks': [dict(type='EMAHook')]}, marks=SLOW),
-    saving=pytest.param('cluspro_shapes.py', SAVING, marks=SLOW),
-    accumulation=pytest.param(
-        'cluspro_shapes.py', {'optim_wrapper.accumulative_counts': 2}, marks=SLOW),
-    bfloat16=pytest.param(
-        'cluspro_shapes.py', {'optim_wrapper.type': 'mmcluspro.BFloat16OptimWrapper'}, marks=SLOW),
-    **{name: pytest.param(f'baselines/{name}_shapes.py', {}, marks=SLOW)
-       for name in ('pcvl', 'dfsp', 'gipcol', 'cds_czsl', 'plid', 'caila', 'tomcat', 'msci',
-                    'cpf')},
-    **{name: pytest.param(f'zoo/{name}.py', NO_FEATURES, marks=SLOW) for name in ZOO},
-    dfsp_i2t=pytest.param('baselines/dfsp_shapes.py', {'model.head.direction': 'i2t'}, marks=SLOW),
-)
+METHODS = sorted(path.relative_to(ROOT / 'configs') for folder in ('', 'baselines', 'zoo')
+                 for path in (ROOT / 'configs' / folder).glob('*_shapes.py')
+                 if not path.stem.startswith(('clip_zeroshot', 'frozen')))
+# Of the methods only ClusPro itself runs without --slow.
+RUNS = {
+    **{path.stem: pytest.param(
+        str(path), NO_FEATURES if path.parent.name == 'zoo' else {},
+        marks=() if path.stem == 'cluspro_shapes' else SLOW) for path in METHODS},
+    **{name: pytest.param('cluspro_shapes.py', options, marks=SLOW) for name, options in dict(
+        ema={'custom_hooks': [dict(type='EMAHook')]}, saving=SAVING,
+        accumulation={'optim_wrapper.accumulative_counts': 2},
+        bfloat16={'optim_wrapper.type': 'mmcluspro.BFloat16OptimWrapper'}).items()},
+    'dfsp_i2t': pytest.param(
+        'baselines/dfsp_shapes.py', {'model.head.direction': 'i2t'}, marks=SLOW),
+}
 
 
 @pytest.mark.parametrize('name, options', RUNS.values(), ids=RUNS)

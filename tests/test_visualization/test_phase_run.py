@@ -11,7 +11,7 @@ from mmcluspro.apis import load_model
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.models import Candidates
-from mmcluspro.visualization.phase_run import chosen_bias, evenly, phase_dataset, picture, run_phase
+from mmcluspro.visualization.phase_run import evenly, phase_dataset, picture, run_phase
 from mmcluspro.visualization.primitives import find_primitive, most_frequent, split_by_branch
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -93,13 +93,6 @@ def test_evenly_spread_indices(total, count):
 
     assert len(set(indices)) == len(indices) == min(count or total, total)
     assert indices == sorted(indices) and indices[0] >= 0 and indices[-1] < total
-
-
-def test_the_bias_of_a_checkpoint():
-    empty, full = (type('Model', (), {'meta': meta})() for meta in (
-        {}, {'calibration': {'closed': {'seen_bias': 0.25, 'threshold': None}}}))
-
-    assert (chosen_bias(empty), chosen_bias(full)) == (0.0, 0.25)
 
 
 @pytest.mark.parametrize('missing', ['data', 'preparation'])

@@ -1,5 +1,5 @@
 """Text side without CLIP: word vectors and a small composer (the setting of Table 9)."""
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +25,15 @@ class WordVectorText(WordTableText):
         out_dim (int): Width of the features, that of the image side. Defaults to 768.
         hidden_dim (int): Hidden width of the composer. Defaults to 768.
         dropout (float): Dropout in the composer. Defaults to 0.0.
-        learn_vectors (bool): Whether the word vectors train. Defaults to False.
-        temperature (float): Of the cosine classifiers. Defaults to 0.05.
-        learn_temperature (bool): Whether ``logit_scale`` trains. Defaults to False.
-        chunk_size (int): Number of pairs that are composed together. Defaults to 65536.
-        readable (dict | callable | str | None): Overrides of the readable names, see
-            :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
-        width (int): Width of the vectors where there is no file. Defaults to 300.
         norm (bool): Whether the hidden layer of the composer has a LayerNorm. Defaults to False.
         last_act (bool): Whether the composer ends with a ReLU. Defaults to False.
+        **kwargs: As in :class:`WordTableText`.
     """
 
-    def __init__(self,
-                 attributes: Sequence[str],
-                 objects: Sequence[str],
-                 path: str | Path | None,
-                 out_dim: int = 768,
-                 hidden_dim: int = 768,
-                 dropout: float = 0.0,
-                 learn_vectors: bool = False,
-                 temperature: float = 0.05,
-                 learn_temperature: bool = False,
-                 chunk_size: int = 65536,
-                 readable: Mapping[str, str] | Any | None = None,
-                 width: int = 300,
-                 norm: bool = False,
-                 last_act: bool = False) -> None:
-        super().__init__(attributes, objects, path, out_dim, learn_vectors, temperature,
-                         learn_temperature, chunk_size, readable, width)
+    def __init__(self, attributes: Sequence[str], objects: Sequence[str], path: str | Path | None,
+                 out_dim: int = 768, hidden_dim: int = 768, dropout: float = 0.0,
+                 norm: bool = False, last_act: bool = False, **kwargs: Any) -> None:
+        super().__init__(attributes, objects, path, out_dim, **kwargs)
         self.attr_proj = nn.Linear(self.width, out_dim)
         self.obj_proj = nn.Linear(self.width, out_dim)
         self.composer = mlp((2 * self.width, hidden_dim, out_dim), norm, dropout, last_act)
