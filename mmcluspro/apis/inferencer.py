@@ -23,6 +23,7 @@ from mmcluspro.evaluation import (
 from mmcluspro.models import Candidates, Features, Scores
 from mmcluspro.models.candidates import Pair, cross
 from mmcluspro.models.peft import merge
+from mmcluspro.utils.device import find_device
 from mmcluspro.utils.progress import Progress
 
 from .images import Item, Preprocessor, list_images
@@ -253,31 +254,6 @@ class CZSLInferencer:
         """Best pairs, attributes and objects of a batch, see :mod:`~mmcluspro.apis.ranking`."""
         scores = self.score(self.features(inputs), candidates)
         return rank(scores, candidates, calibration, self.model.head.link, top_k)
-
-
-def find_device(device: str | torch.device | None = None) -> torch.device:
-    """The device that was asked for, or a GPU where there is one.
-
-    Raises:
-        ValueError: There is no such device; says what there is.
-    """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device is None:
-        return torch.device('cuda' if gpus else 'cpu')
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:1' or 'mps', got {device!r}."
-                         ) from None
-    if found.type == 'cuda' and (found.index or 0) >= gpus:
-        raise ValueError(
-            f'--device {device}: ' + (f'this machine has {gpus} GPU{"s" * (gpus > 1)}, the first '
-                                      'is cuda:0.' if gpus else
-                                      'torch sees no GPU. Use --device cpu, or install a torch '
-                                      'with CUDA and check nvidia-smi.'))
-    if found.type == 'mps' and not torch.backends.mps.is_available():
-        raise ValueError(f'--device {device}: torch sees no Apple GPU. Use --device cpu.')
-    return found
 
 
 def predict(checkpoint: str | Path, inputs: Any, **options: Any) -> Predictions:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.apis.images import list_images
-from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer, find_device
+from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
+from mmcluspro.utils.device import find_device
 from mmcluspro.utils.digest import content_digest, file_digest
 from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
 from mmcluspro.utils.progress import duration

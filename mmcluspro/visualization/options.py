@@ -13,12 +13,12 @@ from mmengine.config import Config, DictAction
 
 from mmcluspro.apis import load_model
 from mmcluspro.apis.checkpoint_file import read_checkpoint
-from mmcluspro.apis.inferencer import find_device
 from mmcluspro.apis.model import described
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
+from mmcluspro.utils.device import find_device
 from mmcluspro.utils.model_flags import add_model_flags, model_options
 
 from .phase_run import phase_dataset

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import mmcluspro
-from mmcluspro.apis.inferencer import find_device
+from mmcluspro.utils.device import find_device
 
 
 def test_one_line_gives_what_the_inferencer_gives(trained, inferencer, pictures):
