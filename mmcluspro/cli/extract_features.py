@@ -31,11 +31,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
                         'the config\'s datasets)')
     parser.add_argument('--phases', nargs='+', choices=PHASES, default=PHASES,
                         help='which images (default: all three phases)')
-    parser.add_argument('--batch-size', type=int, default=64, help='images a step (default: 64)')
+    parser.add_argument('--batch-size', type=int, default=64, help='images per batch (default: 64)')
     parser.add_argument('--workers', type=int, default=2,
                         help='processes that read images (default: 2)')
     parser.add_argument('--shard-size', type=int, default=4096,
-                        help='images a file, which is what an interruption can cost (default: '
+                        help='images per file; an interruption loses at most that many (default: '
                         '4096)')
     parser.add_argument('--dtype', choices=DTYPES, default='float32',
                         help='of the files; float16 halves them (default: float32)')

@@ -20,7 +20,7 @@ SUFFIXES = ('.csv', '.json', '.jsonl')
 
 
 class ResultFile:
-    """One record an image: a line of CSV or JSON lines, or an element of a JSON list.
+    """One record per image: a line of CSV or JSON lines, or an element of a JSON list.
 
     Beside it ``<name>.run.json`` keeps what the records were made with, so that nobody adds
     records of another model or of other pairs.

@@ -120,7 +120,7 @@ def _rows(path: str, needed: Sequence[str], remedy: str) -> list[tuple[int, dict
         return [(reader.line_num, {name: row[name] or '' for name in needed})
                 for row in reader]
     except csv.Error as error:
-        raise FileError(path, f'it is no CSV file, or damaged ({reason_of(error)})', remedy,
+        raise FileError(path, f'it is not a CSV file, or damaged ({reason_of(error)})', remedy,
                         f'after line {reader.line_num}') from None
 
 

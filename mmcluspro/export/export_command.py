@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                         'in the current folder)')
     parser.add_argument('--table', help='file of the text features (default: as --out, with .npz)')
     parser.add_argument('--pairs', metavar='FILE', help='one "attribute object" or '
-                        '"attribute,object" a line; new words are allowed (default: the pairs of '
+                        '"attribute,object" per line; new words are allowed (default: the pairs of '
                         'the data)')
     parser.add_argument('--world', choices=['closed', 'open'], default='closed',
                         help='without --pairs: the pairs of the data, or all feasible ones')

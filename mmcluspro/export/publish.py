@@ -62,8 +62,8 @@ def published(checkpoint: Any, name: str) -> dict[str, Any]:
     meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
     if not isinstance(meta, dict) or not isinstance(checkpoint.get('state_dict'), dict):
         raise ValueError(
-            f'{name} holds no state_dict and meta: it is no checkpoint of mmcluspro. Give a file '
-            'that tools/train.py wrote.')
+            f'{name} holds no state_dict and meta: it is not a checkpoint of mmcluspro. Give a '
+            'file that tools/train.py wrote.')
     missing = [key for key in ('cfg', 'dataset_meta') if not meta.get(key)]
     if missing:
         raise ValueError(

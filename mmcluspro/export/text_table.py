@@ -107,7 +107,7 @@ def read_table(path: str | Path) -> dict[str, np.ndarray]:
     parts = (*TEXTS, 'attributes', 'objects', 'pairs', 'seen', 'feasible', 'info')
     missing = [name for name in parts if name not in table]
     if missing:
-        raise FileError(path, f'it is no table of mmcluspro export: {missing[0]} is missing',
+        raise FileError(path, f'it is not a table of mmcluspro export: {missing[0]} is missing',
                         remedy)
     if digest is None or str(digest) != arrays_digest(table):
         raise FileError(path, 'its content does not fit its digest', remedy, 'digest')

@@ -112,7 +112,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except Exception as error:  # its errors have no common base
-        raise FileError(path, f'it is no safetensors file, or damaged ({reason_of(error)})',
+        raise FileError(path, f'it is not a safetensors file, or damaged ({reason_of(error)})',
                         REMEDY) from error
 
 

@@ -93,7 +93,7 @@ def test_label_studio_gets_tasks_and_its_export_is_read(folder, capsys):
      "x.csv, line 2: the probability is 'nan'"),
     (['out', 'x.csv'], HEADER + 'new/a.png,,0,wet\n', "line 2: the probability is ''"),
     (['out', 'x.csv'], HEADER + 'new/a.png,,0,"wet"x,cat,0.9\n', 'x.csv, after line 1: it is no'),
-    (['in', 'x.csv'], 'image,attribute,object\n"a.png,wet,cat\n', 'it is no CSV file, or damaged'),
+    (['in', 'x.csv'], 'image,attribute,object\n"a.png,wet,cat\n', 'it is not a CSV file'),
     # A corrected file may not relabel what lies outside of --root.
     (['in', 'x.csv'], 'image,attribute,object\n../photos/y.png,wet,dog\n', 'leaves the folder'),
     (['in', 'x.csv'], 'image,attribute,object\nlink/y.png,wet,dog\n', 'leaves the folder'),

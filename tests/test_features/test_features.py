@@ -368,7 +368,7 @@ def test_missing_folders_name_the_command(layout, tmp_path, stored):
     with pytest.raises(FileNotFoundError, match="no features of phase 'val'.*\n.*--out"):
         read(layout, stored, 'val')
     (stored / 'features.json').write_text('{')
-    with pytest.raises(ValueError, match=r'features\.json: it is no JSON, or damaged'):
+    with pytest.raises(ValueError, match=r'features\.json: it is not JSON, or damaged'):
         read(layout, stored)
 
 

@@ -119,7 +119,7 @@ def test_the_first_of_two_equal_words_counts(tmp_path):
     ('glove.txt', lambda data: b'old nan 1 1 1 1\n' + data, 'line 1: a value is not finite'),
     ('glove.txt', lambda data: b'\x00\x01' * 40, r'line 1: a word and 0 numbers'),
     ('word2vec.bin', lambda data: data[:100], r'\.bin, byte 100: word 4 of 10 is not complete'),
-    ('word2vec.bin', lambda data: b'\xba\x16\x4f\x2f' + data[:50], 'no word2vec binary'),
+    ('word2vec.bin', lambda data: b'\xba\x16\x4f\x2f' + data[:50], 'not a word2vec binary'),
     ('word2vec.bin', lambda data: text_bytes(False), 'must not end in .bin'),
     ('glove.txt.gz', lambda data: data[:-20], r'glove\.txt\.gz: it is cut off or damaged'),
     ('glove.txt.gz', lambda data: data[1:], r'glove\.txt\.gz: it is cut off or damaged'),

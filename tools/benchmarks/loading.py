@@ -139,7 +139,7 @@ def worker_memory(folder, length=30_000, numbers=(1, 2, 4)):
 
 
 def time_extraction(folder, batch):
-    """CPU time of extraction over that of the bare tower, and images a second of both."""
+    """CPU time of extraction over that of the bare tower, and images per second of both."""
     pipeline = Config.fromfile(CONFIGS / '_base_/datasets/images_224.py').test_pipeline
     dataset = TableCZSL(data_root=str(folder), table='table.csv', pipeline=pipeline, phase='train',
                         test_mode=True)
@@ -208,7 +208,7 @@ def main():
     for number, size in found['worker_mb'].items():
         print(f'{number} readers: {size:.0f} MB of their own each')
     print(f'extraction: {found["extraction_cpu_ratio"]:.3f}x the CPU time of the bare tower, '
-          f'{found["extraction_per_second"]:.1f} images a second ({found["tower_per_second"]:.1f})')
+          f'{found["extraction_per_second"]:.1f} images/s ({found["tower_per_second"]:.1f})')
 
 
 if __name__ == '__main__':

@@ -167,7 +167,7 @@ def _from_binary(file: BinaryIO, path: Path,
     header = file.readline(100).split()
     if len(header) != 2 or not all(field.isdigit() for field in header):
         raise FileError(
-            path, 'it is no word2vec binary: its first line should hold two counts, got '
+            path, 'it is not a word2vec binary: its first line should hold two counts, got '
             f'{header[:4]}', 'Text files of word vectors must not end in .bin.', 'line 1')
     count, width = _counts(header, path)
     buffer, start = b'', 0

@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('checkpoint', help='of a ClusPro model, with its prototypes')
     parser.add_argument('--primitive', nargs='+', required=True, metavar='NAME',
                         help='attributes or objects; attr:NAME and obj:NAME for a name of both')
-    parser.add_argument('--images', type=int, default=5, help='images a prototype (default: 5)')
+    parser.add_argument('--images', type=int, default=5, help='images per prototype (default: 5)')
     parser.add_argument('--max-images', type=int, metavar='N',
                         help='look at N evenly spread images only (default: all)')
     add_run_flags(parser, 'train')
@@ -44,7 +44,7 @@ def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:
     for branch, classes in chosen.items():
         if classes and branch not in model.head.clustered:
             raise ValueError(
-                f'{name} has no prototypes of {BRANCHES[branch]}s: it is no ClusPro model, was '
+                f'{name} has no prototypes of {BRANCHES[branch]}s: it is not a ClusPro model, was '
                 'published without them, or clusters the other branch only. Give an epoch_*.pth '
                 'or best_*.pth of a training with ClusProHead.')
         if classes and branch not in model.head.prototypes:

@@ -127,7 +127,7 @@ def _read(path: Path) -> dict[Any, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(path, f'it is no YAML, or damaged ({reason_of(error)})', LAYOUT) from None
+        raise FileError(path, f'it is not YAML, or damaged ({reason_of(error)})', LAYOUT) from None
     if not isinstance(content, dict):
         raise FileError(path, f'it holds a {type(content).__name__}', LAYOUT)
     return content
