@@ -80,12 +80,12 @@ class TOMCATHead(PCVLHead):
 
     def adapt(self, feats: Features | Sequence[Tensor]) -> None:
         """Announces images: the next :meth:`score` of them learns from them."""
-        self._announced = as_features(feats)
+        self._announced: Features | None = as_features(feats)
         self._answers: WeakKeyDictionary[Candidates, Tensor] = WeakKeyDictionary()
 
     def forget_adaptation(self) -> None:
         """Empties residuals and queues of all candidates."""
-        self._announced: Features | None = None
+        self._announced = None
         self._answers = WeakKeyDictionary()
         self._streams: WeakKeyDictionary[Candidates, KnowledgeStream] = WeakKeyDictionary()
 
