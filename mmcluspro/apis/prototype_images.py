@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from mmcluspro.datasets.picture_file import check_scans
 from mmcluspro.errors import FileError, reason_of, shown
 from mmcluspro.utils.atomic import write_json
 from mmcluspro.utils.digest import sha256
@@ -20,6 +21,8 @@ from mmcluspro.utils.plain_files import read_json, verified, with_checksum
 NAME = 'prototype_images.json'
 REMEDY = 'Make it again with mmcluspro report CHECKPOINT, or remove it.'
 MAX_SIDE, MAX_BYTES, MAX_PICTURES = 512, 200_000, 50_000
+MAX_VALUES, MAX_ROW, MAX_NAME = 2_000_000, 100_000_000, 1000
+BRANCHES = ('attr', 'obj')
 MAX_SHOWN = 16  # of a prototype: a page holds each of them, also where they are the same picture
 FIELDS = ('digests', 'prototypes', 'pictures', 'examples')
 
@@ -129,19 +132,19 @@ def read_prototype_images(path: str | Path) -> PrototypeImages:
     Raises:
         FileError: Something is not what :func:`write_prototype_images` writes.
     """
-    content = verified(read_json(path, dict, REMEDY), path, REMEDY, FIELDS)
+    content = verified(read_json(path, dict, REMEDY, MAX_VALUES), path, REMEDY, FIELDS)
     try:
         pictures = [_checked(text) for text in _bounded(content['pictures'], MAX_PICTURES)]
         total = len(pictures)
         return PrototypeImages(
-            {str(branch): str(digest) for branch, digest in content['digests'].items()},
-            {str(branch): {int(row): ShownPrototype(
+            {_branch(branch): _name(digest) for branch, digest in content['digests'].items()},
+            {_branch(branch): {_place(row, MAX_ROW): ShownPrototype(
                 _share(share), bool(dead),
                 [_place(i, total) for i in _bounded(places, MAX_SHOWN)])
                 for row, share, dead, places in rows}
              for branch, rows in content['prototypes'].items()},
             pictures,
-            [ShownExample(_place(picture, total), str(attribute), str(obj), bool(seen))
+            [ShownExample(_place(picture, total), _name(attribute), _name(obj), bool(seen))
              for picture, attribute, obj, seen in _bounded(content['examples'], 100)])
     except (ValueError, TypeError, KeyError, AttributeError, OSError, SyntaxError,
             Image.DecompressionBombError) as error:
@@ -156,9 +159,21 @@ def _bounded(items: Any, most: int) -> list[Any]:
 
 
 def _place(number: Any, total: int) -> int:
-    if not isinstance(number, int) or not 0 <= number < total:
-        raise ValueError(f'picture {shown(number)} of {total}')
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < total:
+        raise ValueError(f'number {shown(number)} of {total}')
     return number
+
+
+def _name(text: Any) -> str:
+    if not isinstance(text, str) or len(text) > MAX_NAME:
+        raise ValueError(f'{shown(text)} is not a name of at most {MAX_NAME} characters')
+    return text
+
+
+def _branch(name: str) -> str:
+    if name not in BRANCHES:
+        raise ValueError(f'{shown(name)} is not one of {", ".join(BRANCHES)}')
+    return name
 
 
 def _share(number: Any) -> float:
@@ -178,5 +193,6 @@ def _checked(text: Any) -> bytes:
     with Image.open(io.BytesIO(picture), formats=['JPEG']) as image:
         if max(image.size) > MAX_SIDE:
             raise ValueError(f'a picture of {image.width} x {image.height} pixels')
+        check_scans(picture)
         image.load()
     return picture

@@ -13,7 +13,7 @@ from mmcluspro.registry import TRANSFORMS
 from mmcluspro.utils.atomic import write_bytes
 from mmcluspro.utils.digest import sha256
 
-from .picture_file import check_plain_file, check_size, read_picture
+from .picture_file import check_plain_file, check_scans, check_size, read_picture
 
 JPEG = b'\xff\xd8\xff'
 REDUCED = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4,
@@ -62,6 +62,7 @@ class LoadReduced(BaseTransform):
         except (OSError, ValueError, Image.DecompressionBombError):
             return None
         check_size(width, height)
+        check_scans(data)
         for factor, flag in REDUCED.items():
             if min(width, height) >= factor * self.least:
                 return cv2.imdecode(np.frombuffer(data, np.uint8), flag)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mmcluspro.errors import FileError
 from mmcluspro.utils.plain_files import read_text
+from mmcluspro.utils.spreadsheet import unguard
 
 from .table_file import TableRow
 
@@ -35,6 +36,10 @@ def find_groups(rows: Sequence[TableRow], by: str, root: str | Path,
         return near_duplicates([row.image for row in rows], root)
     column = {} if table is None else _column(table, by)
     if column:
+        lost = [row.image for row in rows if row.image not in column]
+        if lost:
+            raise FileError(table or '', f'{lost[0]!r} is not in its column image',
+                            'Write one image per line, without line breaks inside quotes.')
         return {row.image: column[row.image] for row in rows}
     try:
         pattern = re.compile(by)
@@ -62,7 +67,7 @@ def _column(table: str | Path, name: str) -> dict[str, str]:
     header = {field.strip().lower(): field for field in reader.fieldnames or ()}
     if name.lower() not in header:
         return {}
-    found = {(line[header['image']] or '').strip().replace('\\', '/'):
+    found = {unguard((line[header['image']] or '').strip()).replace('\\', '/'):
              (line[header[name.lower()]] or '').strip() for line in reader}
     empty = [image for image, value in found.items() if image and not value]
     if empty:

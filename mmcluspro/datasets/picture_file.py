@@ -24,6 +24,10 @@ HEIC = (b'heic', b'heix', b'hevc', b'heim', b'heis', b'mif1', b'msf1')
 WHITE = (255, 255, 255)
 MAX_PIXELS = 100_000_000
 BYTES_PER_PIXEL = 8  # of the largest plain picture: four channels of sixteen bits
+MAX_SCANS = 100  # of a JPEG; encoders write about ten, and each takes a pass over all pixels
+
+# Of a JPEG: not the 00 after an FF of the data, not those that restart it and stand alone.
+MARKER = re.compile(rb'\xff[^\x00\x01\xd0-\xd8\xff]')
 
 Colour = Sequence[int] | None
 
@@ -75,12 +79,30 @@ def check_file_size(path: str) -> None:
             check_size(*image.size)
             if image.format == 'TIFF':
                 _check_tags(file)
+            if image.format in ('JPEG', 'MPO'):
+                file.seek(0)
+                check_scans(file.read())
     except Image.DecompressionBombError as error:
         raise _bomb(error) from None
     except Refused:
         raise
     except Exception:  # headers of damaged files raise almost anything
         return
+
+
+def check_scans(data: bytes) -> None:
+    """Refuses a JPEG of so many scans that decoding it takes minutes: 60 bytes ask for one more."""
+    if not data.startswith(b'\xff\xd8'):
+        return
+    place, scans = 2, 0
+    while marker := MARKER.search(data, place):
+        kind, place = marker[0][-1], marker.end()
+        if kind == 0xd9:  # the end; what follows is another picture
+            return
+        scans += kind == 0xda
+        if scans > MAX_SCANS:
+            raise Refused(f'it is a JPEG file of more than {MAX_SCANS} scans')
+        place += int.from_bytes(data[place:place + 2], 'big')  # what the marker says of itself
 
 
 def _check_tags(file: BinaryIO) -> None:
@@ -143,6 +165,7 @@ def read_picture(path: str, decoder: str = 'cv2', background: Colour = WHITE) ->
     try:
         with Image.open(BytesIO(data), formats=formats) as image:
             check_size(*image.size)
+            check_scans(data)
             plain = decoder == 'cv2' and image.format not in BY_PILLOW and (
                 image.mode[0] != 'I' and not _transparent(image))
             pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) if (

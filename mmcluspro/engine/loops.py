@@ -113,9 +113,10 @@ class IterLoop(IterBasedTrainLoop):
         self.runner.call_hook('before_train_epoch')
         for _ in range(self._iter):
             next(self.dataloader_iterator)
-        if self.start is not None:
-            self.start.check(len(self.dataloader))
-            self.start.restore()
+        start, self.start = self.start, None
+        if start is not None:
+            start.check(len(self.dataloader))
+            start.restore()
         while self._iter < self._max_iters and not self.stop_training:
             self.runner.model.train()
             self.run_iter(next(self.dataloader_iterator))
@@ -128,8 +129,12 @@ class IterLoop(IterBasedTrainLoop):
         return self.runner.model
 
     def position(self, batches: int) -> Position:
-        """Where the loop stands, for a checkpoint."""
-        return Position.here(batches, len(self.dataloader))
+        """Where the loop stands, for a checkpoint.
+
+        A validation that a resumed run makes up for saves before training goes on: the generators
+        of the process are not yet those of the training.
+        """
+        return self.start or Position.here(batches, len(self.dataloader))
 
 
 def endless(dataloader: Any, runner: Runner) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import stat
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,27 +22,43 @@ RATIO = 200  # floats compress two to one: an array that unpacks to more than th
 CHECKSUM = 'checksum'
 
 
+def check_plain(path: str | Path, remedy: str, limit: int = 1 << 30) -> None:
+    """Refuses what would never end, or fill the memory, when it is read: pipes, devices, large
+    and sparse files."""
+    state = Path(path).stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise FileError(path, 'it is a pipe, a device or a folder, not a plain file', remedy)
+    if state.st_size > limit:
+        raise FileError(path, f'it has {state.st_size:,} bytes, more than {limit:,}', remedy)
+
+
 def read_text(path: str | Path, remedy: str, limit: int = 1 << 30) -> str:
     """The content of a UTF-8 file, with or without byte-order mark."""
     path = Path(path)
-    if path.stat().st_size > limit:
-        raise FileError(path, f'it has {path.stat().st_size:,} bytes, more than {limit:,}', remedy)
+    check_plain(path, remedy, limit)
     try:
         return path.read_text(encoding='utf-8-sig')
     except UnicodeDecodeError as error:
         raise FileError(path, f'it is not UTF-8 text ({reason_of(error)})', remedy) from None
 
 
-def read_json(path: str | Path, kind: type | tuple[type, ...], remedy: str) -> Any:
+def read_json(path: str | Path, kind: type | tuple[type, ...], remedy: str,
+              values: int = 50_000_000) -> Any:
     """The content of a JSON file, of type ``kind``.
 
     Args:
         path (str | Path): The file.
         kind (type): What the content must be, for example dict.
         remedy (str): What to do about a damaged file, a sentence.
+        values (int): Most values that the file may hold: three bytes, ``[],``, become 64 of
+            memory. Defaults to 50 million.
     """
+    text = read_text(path, remedy)
+    count = text.count(',') + text.count('[') + text.count('{')  # those in strings, too
+    if count > values:
+        raise FileError(path, f'it holds {count:,} values, more than {values:,}', remedy)
     try:
-        content = json.loads(read_text(path, remedy))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         if isinstance(error, FileError):
             raise

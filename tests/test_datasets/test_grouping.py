@@ -9,6 +9,7 @@ from mmcluspro.datasets.grouping import find_groups, near_duplicates
 from mmcluspro.datasets.split_check import split_warnings, too_few_names
 from mmcluspro.datasets.splitting import choose_unseen
 from mmcluspro.datasets.table_file import TableRow, read_table
+from mmcluspro.errors import FileError
 
 
 def table(things=6, shots=4):
@@ -123,3 +124,17 @@ def test_a_training_split_that_groups_emptied_is_named():
 def test_a_pair_can_be_held_out_where_its_names_occur_in_others(pairs, enough):
     assert (too_few_names(pairs) == '') is enough
     assert bool(choose_unseen(pairs, 1)) is enough
+
+
+def test_a_column_is_found_for_names_that_a_spreadsheet_guards(tmp_path):
+    path = tmp_path / 'table.csv'
+    path.write_text("image,attribute,object,split,shop\n'=a.jpg,red,cat,train,north\n")
+    assert find_groups(read_table(path), 'shop', tmp_path, path) == {'=a.jpg': 'north'}
+
+
+def test_an_image_that_the_column_does_not_have_is_named(tmp_path):
+    path = tmp_path / 'table.csv'
+    path.write_text('image,attribute,object,split,shop\na.jpg,red,cat,train,north\n')
+    rows = [*read_table(path), TableRow('b.jpg', 'red', 'cat', 'train', 3)]
+    with pytest.raises(FileError, match=r"table\.csv: 'b\.jpg' is not in its column image"):
+        find_groups(rows, 'shop', tmp_path, path)

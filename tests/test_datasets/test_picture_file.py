@@ -226,3 +226,44 @@ def test_heic_is_read_and_its_size_checked_before(tmp_path, monkeypatch):
     monkeypatch.delenv('MMCLUSPRO_MAX_PIXELS')
     with pytest.raises(ValueError, match='not an image, or damaged'):
         read_picture(str(path))
+
+
+def many_scans(count, side=64):
+    """A progressive JPEG whose refining scans say that nothing changes: 60 bytes for each."""
+    def segment(kind, data):
+        return bytes([0xff, kind]) + struct.pack('>H', len(data) + 2) + data
+
+    def table(place, value):  # one code, of one bit
+        return segment(0xc4, bytes([place, 1, *[0] * 15, value]))
+
+    blocks = (side // 8)**2
+    nothing = b'\x00' + bytes([0x01])  # one run of 2**14 blocks and more, all zero
+    content = b'\xff\xd8' + segment(0xdb, bytes([0]) + bytes([1]) * 64)
+    content += segment(0xc2, struct.pack('>BHHB', 8, side, side, 1) + bytes([1, 0x11, 0]))
+    content += table(0x00, 0) + table(0x10, 0xe0)
+    content += segment(0xda, bytes([1, 1, 0, 0, 0, 0])) + bytes(blocks // 8)
+    return content + (segment(0xda, bytes([1, 1, 0, 1, 63, 0x10])) + nothing) * count + b'\xff\xd9'
+
+
+READERS = [lambda path: read_picture(path, 'cv2'), lambda path: read_picture(path, 'pillow'),
+           lambda path: LoadReduced(8).transform(dict(img_path=path)), check_file_size]
+
+
+@pytest.mark.parametrize('read', READERS, ids=['cv2', 'pillow', 'reduced', 'header'])
+def test_a_jpeg_of_many_scans_is_not_decoded(read, tmp_path):
+    (tmp_path / 'scans.jpg').write_bytes(many_scans(5000))
+    with pytest.raises(ValueError, match='JPEG file of more than 100 scans'):
+        read(str(tmp_path / 'scans.jpg'))
+
+
+def test_progressive_pictures_and_data_that_looks_like_a_scan_pass(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    for name, options in (('progressive', dict(progressive=True)), ('plain', {}),
+                          ('comment', dict(comment=b'\xff\xda' * 1000))):
+        path = tmp_path / f'{name}.jpg'
+        Image.fromarray(noise).save(path, quality=95, **options)
+        check_file_size(str(path))
+        assert read_picture(str(path)).shape == (64, 64, 3)
+    (tmp_path / 'several.jpg').write_bytes(b''.join(
+        (tmp_path / 'plain.jpg').read_bytes() for _ in range(200)))  # behind the first picture
+    check_file_size(str(tmp_path / 'several.jpg'))

@@ -126,6 +126,20 @@ def test_a_stopped_run_goes_on_to_the_same_bits(run, whole, tmp_path, kind, poin
 
 
 @pytest.mark.slow
+def test_a_run_by_iteration_that_is_stopped_twice_in_a_row_goes_on_to_the_same_bits(
+        run, whole, tmp_path):
+    """In a validation, then after it was made up for: its file is saved before training goes on."""
+    options = dict(resume=True, load_from=str(tmp_path / 'iter_3.pth'))
+    interrupted(run, tmp_path, 'cluspro_shapes.py', 'before_val_epoch', 0, **SMALL, **by_iter())
+    torch.manual_seed(7)
+    interrupted(run, tmp_path, 'cluspro_shapes.py', 'before_train_epoch', 0, **SMALL, **by_iter(),
+                **options)
+    assert safe_load(tmp_path / 'iter_3.pth')['meta']['calibration']
+    again = resumed(run, tmp_path, 'cluspro_shapes.py', **SMALL, **by_iter())
+    assert_same(whole['iter'], again)
+
+
+@pytest.mark.slow
 def test_another_batch_size_inside_an_epoch_is_refused(run, tmp_path):
     interrupted(run, tmp_path, 'baseline_shapes.py', 'before_train_iter', 1, **SMALL)
     with pytest.raises(ValueError, match=r'after 2 of 4 batches .* now makes 8 batches'):

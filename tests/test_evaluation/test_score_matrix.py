@@ -277,3 +277,15 @@ def test_wrong_arguments_are_named(change, message):
 
     with pytest.raises(ValueError, match=message):
         calculate(**(dict(scores=scores, targets=targets, seen=seen, pairs=pairs) | change))
+
+
+@pytest.mark.parametrize('bias_on', ['score', 'log'])
+def test_a_side_with_fewer_pairs_than_k_has_no_rival(bias_on):
+    """The true pair is the best of three unseen ones, and there is one seen pair: of the first
+    three places, one is its own at any bias; of the first place it is robbed by the seen pair."""
+    margins = reduction.reduce_scores(
+        torch.tensor([[0.6, 0.2, 0.1, 0.05]]), torch.tensor([1]),
+        torch.tensor([True, False, False, False]), topk=(1, 3), bias_on=bias_on)
+    first, third = margins.margin[0, 0]
+    turn = np.log(0.6 / 0.2) if bias_on == 'log' else 0.4
+    assert first == pytest.approx(turn, rel=1e-6) and third == -np.inf

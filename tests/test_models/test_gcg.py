@@ -190,3 +190,35 @@ def test_the_coupling_of_a_feature_is_its_similarity_times_z():
             label = int(labels[branch, i])
             similarity = context[branch][label] @ features[branch, i]
             torch.testing.assert_close(found[branch, i], coupling[branch * 4 + label] @ similarity)
+
+
+def test_the_line_search_takes_a_step_that_falls_enough():
+    """f(t) = (t - 0.01)² - 0.01²: the full step rises, and t = 0.02 (0 again) is too far."""
+    asked = []
+
+    def along(step):
+        asked.append(float(step))
+        return (step.flatten() - 0.01)**2 - 1e-4
+
+    value, slope = torch.zeros(1, dtype=torch.float64), torch.tensor([-0.02], dtype=torch.float64)
+    step = float(gcg.armijo(along, value, slope, torch.ones(1, dtype=torch.bool), c1=0.4))
+
+    assert asked[0] == 1 and step == asked[-1]
+    for longer, shorter in zip(asked, asked[1:]):  # the parabola is exact, but no jump is larger
+        assert longer / 10 - 1e-12 <= shorter <= longer / 2 + 1e-12
+    assert (step - 0.01)**2 - 1e-4 <= 0.4 * step * -0.02
+
+
+def test_the_line_search_accepts_at_the_bound_itself():
+    """Of a straight line with slope -1, c1 = 1 asks for exactly what the full step gives."""
+    straight = lambda step: -step.flatten()
+    value, slope = torch.zeros(1), -torch.ones(1)
+    assert float(gcg.armijo(straight, value, slope, torch.ones(1, dtype=torch.bool), c1=1.0)) == 1
+
+
+def test_short_steps_need_a_short_fall():
+    """f(t) = 4t² - 0.05t: with c1 = 0.5 the first step that falls enough is below 0.00625."""
+    curve = lambda step: 4 * step.flatten()**2 - 0.05 * step.flatten()
+    value, slope = torch.zeros(1).double(), torch.full((1, ), -0.05).double()
+    step = float(gcg.armijo(curve, value, slope, torch.ones(1, dtype=torch.bool), c1=0.5))
+    assert 0.000625 <= step <= 0.00625

@@ -7,6 +7,7 @@ from torch.nn.functional import normalize
 from mmcluspro.models.clustering import PrototypeBank, held_out_rule, share_rule
 from mmcluspro.models.clustering.kmeans import spherical_kmeans
 from mmcluspro.models.clustering.segments import make_offsets
+from mmcluspro.models.clustering.update import reseeded
 from mmcluspro.registry import MODELS
 
 DIM = 16
@@ -517,3 +518,38 @@ def test_banks_are_of_one_kind_by_their_settings():
     kinds = [make_bank(init=False, queue_size=size).kind for size in (4, 4, 8, 0, 0)]
     assert kinds[0][1:] == kinds[1][1:] and kinds[3][1:] == kinds[4][1:]
     assert len({kind[1:] for kind in kinds}) == 3
+
+
+@pytest.mark.parametrize('dead_share', [0.1, 0.5, 0.9])
+def test_a_prototype_is_dead_below_its_part_of_a_fair_share(dead_share):
+    bank = make_bank(num_prototypes=4, dead_share=dead_share)
+    bank.usage.copy_(torch.tensor([0.26, 0.24, 0.14, 0.02]).repeat(len(bank.usage) // 4))
+    want = [usage < dead_share / 4 for usage in (0.26, 0.24, 0.14, 0.02)]
+    assert bank.dead()[:4].tolist() == want and any(want)
+
+
+def test_the_only_prototype_of_a_primitive_is_never_dead():
+    bank = make_bank(num_prototypes=1)
+    bank.usage.zero_()
+    assert not bank.dead().any()
+
+
+def test_prototypes_that_live_are_not_reseeded():
+    prototypes, features = normalize(torch.randn(4, 3), dim=1), normalize(torch.randn(5, 3), dim=1)
+    labels, offsets = torch.tensor([0, 0, 1, 1, 1]), torch.tensor([0, 2, 4])
+    valid = torch.ones(5, dtype=torch.bool)
+    row, place, moves = reseeded(prototypes, torch.zeros(4, dtype=torch.bool), features, labels,
+                                 offsets, valid, 2)
+    assert not moves.any() and place.equal(prototypes[row])
+    *_, moves = reseeded(prototypes, torch.ones(4, dtype=torch.bool), features, labels, offsets,
+                         ~valid, 2)
+    assert not moves.any()  # a feature that is left out does not move one, either
+
+
+def test_the_means_have_unit_norm_unless_the_config_says_otherwise():
+    assert make_bank().normalize_mean and not make_bank(normalize_mean=False).normalize_mean
+
+
+@pytest.mark.parametrize('rule', ['share', 'auto'])
+def test_a_bank_whose_sizes_the_data_choose_is_empty_before(rule):
+    assert len(make_bank(init=False, num_prototypes=rule).prototypes) == 0

@@ -116,3 +116,17 @@ def test_columns_are_balanced_whatever_the_order_and_the_padding(num, columns, m
     torch.testing.assert_close(got.plan[:, :num, :columns], plan[:, rows][:, :, cols],
                                atol=1e-7, rtol=1e-5)
     assert not got.plan[:, num:].any() and not got.plan[:, :, columns:].any()
+
+
+def test_a_warm_start_needs_fewer_steps_and_they_are_counted():
+    costs = make_costs(4, 23, 5, scale=100.0)
+    sharp = dict(row_mask=full(4, 23), col_mask=full(4, 5), epsilon=1e-2)
+    cold = entropic_plan(costs, **sharp)
+    moved = costs + 1e-3 * make_costs(4, 23, 5, seed=1)
+
+    warm, again = (entropic_plan(moved, **sharp, potential=start)
+                   for start in (cold.potential, None))
+
+    torch.testing.assert_close(warm.plan, again.plan, atol=1e-4, rtol=0)
+    assert 0 < warm.iterations < again.iterations
+    assert again.iterations > entropic_plan(moved, **sharp, newton_steps=0).iterations > 0

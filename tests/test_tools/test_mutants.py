@@ -31,3 +31,15 @@ def test_every_module_and_test_of_a_group_exists():
     for files, tests in mutants.GROUPS.values():
         assert all((mutants.ROOT / file).is_file() for file in files)
         assert all((mutants.ROOT / 'tests' / test).is_file() for test in tests)
+
+
+def test_a_survivor_is_found_again_where_its_line_moved(tmp_path):
+    every = [('a.py', mutant) for mutant in mutants.mutants('x = 1\n\ny = 1\n')]
+    records = [dict(file='a.py', line=line, before='1', after='2', result=result)
+               for line, result in ((4, 'survived'), (1, 'killed'))]
+    path = tmp_path / 'records.jsonl'
+    path.write_text(''.join(mutants.json.dumps(record) + '\n' for record in records))
+    (record, ) = mutants.survivors(path)
+    ((file, (line, *_)), ) = mutants.find(every, record)
+    assert (file, line) == ('a.py', 3)
+    assert mutants.find(every, dict(record, before='2')) == []

@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import os
 import string
 import zipfile
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcluspro.apis.pair_file import parse_pairs, read_pairs
-from mmcluspro.datasets.table_file import COLUMNS, TableRow, read_table, write_table
+from mmcluspro.datasets.table_file import COLUMNS, TableRow, read_table, table_pairs, write_table
 from mmcluspro.errors import FileError
 from mmcluspro.utils.archive import check_archive, check_named_digest
 from mmcluspro.utils.digest import (
@@ -248,3 +249,40 @@ def test_a_damaged_record_and_a_wrong_name_are_found(tmp_path):
     (tmp_path / f'a-{good}.pth').write_bytes(b'Weights')
     with pytest.raises(FileError, match=f'its name says {good}'):
         check_named_digest(tmp_path / f'a-{good}.pth')
+
+
+def test_a_program_is_refused_and_a_file_of_tensors_is_not(tmp_path):
+    torch.jit.script(torch.nn.Linear(1, 1)).save(str(tmp_path / 'program.pt'))
+    torch.save(dict(x=torch.zeros(1)), tmp_path / 'tensors.pt')
+    check_archive(tmp_path / 'tensors.pt', 'tensors.pt')
+    with pytest.raises(FileError, match='it is a TorchScript program'):
+        check_archive(tmp_path / 'program.pt', 'program.pt')
+
+
+def test_a_large_file_that_is_not_squeezed_is_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / 'large.zip', 'w') as archive:
+        archive.writestr('zeros', bytes((1 << 26) + 1))
+    check_archive(tmp_path / 'large.zip', 'large.zip')
+
+
+def test_pairs_of_validation_are_known_unless_the_user_allows_others(tmp_path):
+    rows = [TableRow('a.jpg', 'red', 'cat', 'train', 2), TableRow('b.jpg', 'wet', 'dog', 'val', 3)]
+    with pytest.raises(ValueError, match='wet'):
+        table_pairs(rows, 'table.csv')
+    assert table_pairs(rows, 'table.csv', allow_unknown=True)['val'] == {('wet', 'dog'): 3}
+
+
+def test_a_json_file_of_many_small_values_is_not_parsed(tmp_path, monkeypatch):
+    path = tmp_path / 'lists.json'
+    path.write_text('[' + '[],' * 999 + '[]]')  # 1,001 lists and 999 commas
+    assert len(read_json(path, list, 'Again.', values=2000)) == 1000
+    monkeypatch.setattr(json, 'loads', lambda text: pytest.fail('the text was parsed'))
+    with pytest.raises(FileError, match='it holds 2,000 values, more than 1,999'):
+        read_json(path, list, 'Again.', values=1999)
+
+
+def test_a_pipe_a_device_and_a_folder_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    for path in (tmp_path / 'pipe', '/dev/zero', tmp_path):
+        with pytest.raises(FileError, match='not a plain file'):
+            read_text(path, 'Again.')

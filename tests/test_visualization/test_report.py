@@ -2,6 +2,7 @@
 import base64
 import io
 import json
+import os
 import re
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -194,7 +195,12 @@ def picture_of(kind, size):
     dict(prototypes=dict(attr=[[0, float('nan'), True, [0]]])),
     dict(prototypes=dict(attr=[[0, 2, True, [0]]])),
     dict(examples=[[0, 'a']]), dict(examples=[[True, 'a', 'b', True]] * 101), dict(other=1),
-    dict(digests=3)])
+    dict(digests=3), dict(digests=dict(attr=[])), dict(digests=dict(attr='x' * 1001)),
+    dict(prototypes=dict(attr=[[float('inf'), 0.5, True, [0]]])),
+    dict(prototypes=dict(attr=[[10**300, 0.5, True, [0]]])),
+    dict(prototypes=dict(attr=[['0', 0.5, True, [0]]])),
+    dict(prototypes={'<script>': [[0, 0.5, True, [0]]]}),
+    dict(examples=[[0, 'x' * 1001, 'b', True]]), dict(examples=[[0, 3, 'b', True]])])
 def test_a_file_of_a_stranger_is_checked(change, tmp_path):
     path = write_prototype_images(small_file(), tmp_path / 'p.json')
     content = {key: value for key, value in json.loads(path.read_text()).items()
@@ -257,3 +263,26 @@ def test_training_ends_with_a_report_and_a_command_writes_the_same(tmp_path, cap
     # The config of the checkpoint names all images, the run had 200.
     assert '1038 of ShapesCZSL' in ' '.join(again.words)
     assert f'{metrics["predict/seen"]:.1f}' in ' '.join(again.words)
+
+
+def test_the_log_of_a_stranger_takes_no_time_and_no_memory(tmp_path):
+    path = tmp_path / '1' / 'vis_data' / 'scalars.json'
+    path.parent.mkdir(parents=True)
+    os.mkfifo(path)
+    with pytest.raises(FileError, match='not a plain file'):
+        read_run(tmp_path)
+    path.unlink()
+    with path.open('wb') as file:
+        file.truncate(1 << 40)  # sparse
+    with pytest.raises(FileError, match='1,099,511,627,776 bytes'):
+        read_run(tmp_path)
+
+
+def test_numbers_that_no_axis_can_hold_are_left_out(tmp_path):
+    path = tmp_path / '1' / 'vis_data' / 'scalars.json'
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 1e308, "loss": 1.0}\n'
+                    '{"step": 2, "loss": -1e308}\n{"step": 3, "loss": 1e99}\n')
+    run = read_run(tmp_path)
+    assert run.losses == dict(loss=[(1, 2.0), (3, 1e99)])
+    assert '<polyline' in page(Report('x', run=run))

@@ -2,6 +2,7 @@
 
     python tools/misc/mutants.py losses --count 60
     python tools/misc/mutants.py --count 40 --seed 3 --out survivors.jsonl
+    python tools/misc/mutants.py --again survivors.jsonl    # survivors, with today's tests
 
 Each mutant changes one operator, comparison, constant or condition of a module. A process that has
 already imported torch forks, the child imports the mutated module in place of the real one and
@@ -35,7 +36,8 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
                 for name in ('curve', 'reduction', 'score_matrix', 'top')],
                ['test_evaluation/test_score_matrix.py', 'test_evaluation/test_czsl_metric.py']),
     'transport': ([f'{CLUSTERING}/{name}.py' for name in ('transport', 'gcg', 'exact')],
-                  ['test_models/test_transport.py', 'test_models/test_gcg.py']),
+                  ['test_models/test_transport.py', 'test_models/test_gcg.py',
+                   'test_models/test_assigners.py']),
     'bank': ([f'{CLUSTERING}/{name}.py' for name in ('update', 'queue', 'segments', 'prototypes')],
              ['test_models/test_prototype_queue.py', 'test_models/test_prototypes.py']),
     'losses': ([f'mmcluspro/models/losses/{name}.py' for name in ('pcl_loss', 'hsic_loss')],
@@ -160,16 +162,32 @@ def outcome(path: Path, tree: ast.Module | None, tests: Sequence[str]) -> tuple[
     return 'survived' if os.WEXITSTATUS(status) == 0 else 'killed', seconds
 
 
-def run(group: str, count: int, seed: int, until: float) -> Iterator[dict]:
-    """Tries a sample of the mutants of a group."""
+def survivors(path: str) -> list[dict]:
+    """The mutants that survived, by the records of a run."""
+    records = map(json.loads, Path(path).read_text(encoding='utf-8').splitlines())
+    return [record for record in records if record['result'] == 'survived']
+
+
+def find(every: Sequence[tuple], record: dict) -> list[tuple]:
+    """The mutant of a record; its line may have moved, so the nearest one with the same code."""
+    same = [item for item in every
+            if (item[0], *item[1][1:3]) == (record['file'], record['before'], record['after'])]
+    return sorted(same, key=lambda item: abs(item[1][0] - record['line']))[:1]
+
+
+def run(group: str, count: int, seed: int, until: float,
+        again: Sequence[dict] | None = None) -> Iterator[dict]:
+    """Tries a sample of the mutants of a group, or those of earlier records."""
     files, names = GROUPS[group]
     tests = [str(ROOT / 'tests' / name) for name in names if (ROOT / 'tests' / name).exists()]
     if outcome(ROOT / files[0], None, tests)[0] != 'survived':
         raise SystemExit(f'The tests of {group} fail without any mutant.')
     every = [(file, mutant) for file in files
              for mutant in mutants((ROOT / file).read_text(encoding='utf-8'))]
-    for file, (line, before, after, tree) in random.Random(seed).sample(
-            every, min(count, len(every))):
+    chosen = random.Random(seed).sample(every, min(count, len(every)))
+    if again is not None:
+        chosen = [item for record in again for item in find(every, record)]
+    for file, (line, before, after, tree) in chosen:
         if time.time() > until:
             return
         result, seconds = outcome(ROOT / file, tree, tests)
@@ -185,6 +203,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument('--count', type=int, default=40, help='mutants of each group')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--minutes', type=float, default=1e6, help='stop after so long')
+    parser.add_argument('--again', metavar='FILE', help='try the mutants that survived by this '
+                        'file of --out, instead of a sample')
     parser.add_argument('--out', help='file to which each mutant is added as a JSON line')
     args = parser.parse_args(argv)
     os.chdir(ROOT)
@@ -192,9 +212,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in PREPARED:
         importlib.import_module(name)
     until, survived = time.time() + 60 * args.minutes, 0
+    again = survivors(args.again) if args.again else None
     for group in args.groups or GROUPS:
         results: Counter[str] = Counter()
-        for record in run(group, args.count, args.seed, until):
+        for record in run(group, args.count, args.seed, until, again):
             results[record['result']] += 1
             if record['result'] == 'survived':
                 print(f'{record["file"]}:{record["line"]}: {record["before"]}  →  '

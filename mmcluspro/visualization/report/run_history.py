@@ -2,17 +2,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mmcluspro.utils.plain_files import read_json
+from mmcluspro.utils.plain_files import check_plain, read_json
 
 from ..curve_file import StoredCurve, read_curves
 
 Points = list[tuple[float, float]]
+MOST_BYTES = 1 << 28
+LARGEST = 1e100  # beyond it, no axis can be drawn
 REMEDY = 'Test the checkpoint once more with mmcluspro test, or remove the file.'
 
 
@@ -41,6 +42,7 @@ def read_run(folder: str | Path) -> RunFiles:
     validations: dict[str, dict[float, float]] = {}
     # A resumed run has a folder per start; of an iteration that ran twice the later one counts.
     for path in sorted(folder.glob('*/vis_data/scalars.json')):
+        check_plain(path, 'Remove the file: the report then has no losses.', MOST_BYTES)
         for line in path.read_text(encoding='utf-8', errors='replace').splitlines():
             _add_line(line, losses, validations)
     found.losses = {name: sorted(points.items()) for name, points in losses.items()}
@@ -56,9 +58,9 @@ def read_run(folder: str | Path) -> RunFiles:
 
 
 def numbers_of(values: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers among some values."""
+    """The numbers among some values that can be drawn."""
     return {str(name): float(value) for name, value in values.items()
-            if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max}
+            if isinstance(value, (int, float)) and abs(value) <= LARGEST}
 
 
 def _add_line(line: str, losses: dict[str, dict[float, float]],
