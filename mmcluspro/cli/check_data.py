@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog='mmcluspro check-data', description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('root', help='folder with images/, the pair lists and the metadata; or '
-                        'your own pictures: a folder of folders attribute_object/, or a CSV file')
+                        'your own images: a folder of folders attribute_object/, or a CSV file')
     parser.add_argument('--dataset', choices=DATASET_NAMES, default='generic',
                         help='whose counts to expect; shapes and generic: only consistency')
     parser.add_argument('--split', help='folder of the pair lists (default: that of the dataset)')

@@ -11,7 +11,8 @@ from .logic import Answer, Ranking
 from .nearest import NearPrototype
 
 TITLES = dict(attr='Attribute prototypes', obj='Object prototypes')
-COSINE = 'The nearest prototypes of training, by the cosine to the picture’s features:'
+COSINE = 'Prototypes closest to this picture, by cosine similarity.'
+NEAREST = 'Below each are the training images closest to it.'
 
 
 def message(text: str, kind: str = 'error') -> str:
@@ -47,7 +48,7 @@ def details_html(answer: Answer, ranking: Ranking, no_prototypes: str,
     names = [('Attributes', _names(ranking.attributes)), ('Objects', _names(ranking.objects))]
     near = [(TITLES[branch], [_prototype(item, _pictures(images, branch, item)) for item in found])
             for branch, found in answer.prototypes.items()]
-    words = COSINE if images is None else f'{COSINE[:-1]}. Pictures are their training images:'
+    words = COSINE if images is None else f'{COSINE} {NEAREST}'
     below = f'<p>{words}</p>' + _columns(near) if near else message(no_prototypes, 'note')
     return _block(_columns(names), below)
 

@@ -13,7 +13,7 @@ from mmcluspro.apis.prototype_images import (
     as_jpeg,
     write_prototype_images,
 )
-from mmcluspro.datasets import CZSLDataset
+from mmcluspro.datasets import CZSLDataset, TableCZSL
 from mmcluspro.evaluation import abstaining, accuracies, class_tables
 
 from ..confusion import confusions
@@ -98,5 +98,6 @@ def _facts(model: Any, dataset: CZSLDataset | None) -> list[tuple[str, str]]:
     facts += [('Labels', f'{len(space.attributes)} attributes, {len(space.objects)} objects'),
               ('Pairs', f'{seen} seen, {len(space) - seen} unseen')]
     if dataset is not None:
-        facts.append(('Test images', f'{len(dataset)} of {type(dataset).__name__}'))
+        facts.append(('Test images', str(len(dataset)) if isinstance(dataset, TableCZSL)
+                      else f'{len(dataset)} of {type(dataset).__name__}'))
     return [*facts, ('Made', time.strftime('%Y-%m-%d %H:%M'))]

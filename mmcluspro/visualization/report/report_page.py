@@ -83,14 +83,16 @@ def page(report: Report) -> str:
     body = [
         _header(report),
         parts.section('Numbers', _words(
-            'Seen and unseen accuracy on the test images. The first rows have the best of each '
-            'number over all biases, as papers report them; “as predict answers” has the one bias '
-            'that validation chose.'), parts.numbers(report.run.metrics))
+            'Accuracy on test images of seen and unseen pairs. mmcluspro predict uses one bias, '
+            'chosen on validation, and chooses from all known pairs. Papers report the best value '
+            'of each column over all biases, among the pairs of the test.'),
+            parts.numbers(report.run.metrics))
         if report.run.metrics else '',
         parts.section('Curves', parts.charts(report.run)),
         parts.section('Worst classes', parts.worst(report.tables)),
-        parts.section('What is taken for what', _words(
-            'Rows are truths with their number of images, columns answers, in percent of the row.'),
+        parts.section('Confusions', _words(
+            'Rows are true classes with their number of images, columns are answers, in percent '
+            'of the row.'),
             parts.beside(parts.confusion_table(kind, item)
                          for kind, item in report.confusions.items()))
         if report.confusions else '',
