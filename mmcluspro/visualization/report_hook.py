@@ -47,7 +47,7 @@ class ReportHook(Hook):
             leave_report(self._report(runner), path)
         except Exception as error:  # a page must never cost a run
             runner.logger.log(logging.WARNING, f'No report was written ({error}). Try again with '
-                              f'mmcluspro report {runner.work_dir}')
+                              f'mmcluspro report {runner.work_dir} --config CONFIG')
             return
         runner.logger.info(f'Report: {path}')
 

@@ -46,7 +46,8 @@ def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
         coverage = metrics.get(f'predict/coverage_at_{threshold}')
         accuracy = metrics.get(f'predict/accuracy_at_{threshold}')
         if coverage is not None:
-            lines.append(f'  with --threshold {threshold}    answers {coverage:.0f} % of the images'
+            share = 'under 1' if 0 < coverage < 0.5 else f'{coverage:.0f}'
+            lines.append(f'  with --threshold {threshold}    answers {share} % of the images'
                          + (f', {accuracy:.0f} % of them right' if accuracy is not None else ''))
     lines += _rows(PAPER_ROWS, metrics)
     worst = _worst(folder / 'test_pairs.csv')
