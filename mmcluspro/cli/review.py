@@ -93,9 +93,11 @@ def read_predictions(path: str, root: str) -> list[dict[str, str]]:
     for line, row in _rows(path, needed, FROM_PREDICT):
         if row['attribute_1']:
             image, attribute, obj = (unguard(row[column]) for column in needed[:3])
-            name = os.path.relpath(image, root).replace(os.sep, '/')
+            known = bool(image) and '\0' not in image
+            name = os.path.relpath(image, root).replace(os.sep, '/') if known else ''
             if leaves(name) or not within(root, image):
-                raise ValueError(f'{image} in {path} is not below --root {root}.')
+                raise FileError(path, f'the image {shown(image)} is not below --root {root}',
+                                FROM_PREDICT, f'line {line}')
             if not _is_share(row['probability_1']):
                 raise FileError(path, f'the probability is {shown(row["probability_1"])}',
                                 FROM_PREDICT, f'line {line}')

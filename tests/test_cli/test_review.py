@@ -88,6 +88,7 @@ def test_label_studio_gets_tasks_and_its_export_is_read(folder, capsys):
     (['in', 'x.json'], '[{"data": {}}]', 'not an export of Label Studio'),
     (['in', 'x.json'], '{', 'x.json'),
     (['out', 'x.csv'], HEADER + '.,,0,wet,cat,0.9\n', 'is not below --root'),
+    (['out', 'x.csv'], HEADER + ',,0,wet,cat,0.9\n', "the image '' is not below --root"),
     (['out', 'x.csv'], HEADER + 'new/link/a.png,,0,wet,cat,0.9\n', 'is not below --root'),
     (["out", "x.csv"], HEADER + "new/a.png,,0,wet,cat,nan\n",
      "x.csv, line 2: the probability is 'nan'"),

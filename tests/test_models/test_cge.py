@@ -136,3 +136,17 @@ def test_wrong_fields_are_named(word_head, fields, message):
 def test_the_text_side_must_be_a_graph(word_head):
     with pytest.raises(ValueError, match='needs the text side mmcluspro.GraphText'):
         word_head('CGEHead', 'WordVectorText', dict(out_dim=8))
+
+
+def test_a_graph_larger_than_the_memory_is_refused_before_it_runs(word_head, word_batch,
+                                                                  monkeypatch):
+    """A file of 5 MB can ask for 16 GB: a thousand attributes with a thousand objects."""
+    from mmcluspro.models.zoo import cge, graph_text
+    head = word_head('CGEHead', 'GraphText', GRAPH, nodes='all').eval()
+    monkeypatch.setattr(graph_text, 'SMALL', 0)
+    monkeypatch.setattr(graph_text, 'free_bytes', lambda device: 1000)
+    with pytest.raises(ValueError, match='The graph of 20 pairs .* 0.0 GB are free'):
+        head.text.encode_pairs(head.text.node_pairs)
+    monkeypatch.setattr(cge, 'MOST_NODES', 19)
+    with pytest.raises(ValueError, match="head.nodes='all' makes . x . pairs nodes, more than 19"):
+        word_head('CoCGEHead', 'GraphText', GRAPH, world='open')

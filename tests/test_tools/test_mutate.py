@@ -16,7 +16,9 @@ def test_damaged_files_are_found_out(name):
     reader, examples = mutate.READERS[name], []
     found = mutate.try_reader(reader, 24, seed=1, examples=examples)
     assert not examples, examples[:3]
-    assert sum(found.values()) == 24 and found['clean'] >= 2
+    assert sum(found.values()) == 24
+    # Lines of a log that cannot be read are left out: the run may have been killed.
+    assert found['clean'] >= 2 or name == 'training log'
 
 
 def test_a_reader_without_care_is_found_out(tmp_path):

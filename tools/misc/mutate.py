@@ -49,6 +49,10 @@ READERS: dict[str, Reader] = {
     'table': Reader(data.make_table, data.read_csv_table),
     'pairs': Reader(data.make_pairs, data.read_pair_file),
     'pair list': Reader(data.make_pair_list, data.read_pair_file),
+    'predictions to review': Reader(data.make_predictions, data.read_predictions),
+    'reviewed .csv': Reader(data.make_reviewed, data.read_reviewed_file),
+    'reviewed .json': Reader(data.make_label_studio, data.read_reviewed_file),
+    'group column': Reader(data.make_group_column, data.read_group_column),
     **{f'image {suffix}': Reader(data.make_image(suffix), data.read_image)
        for suffix in ('.png', '.jpg', '.gif', '.webp', '.bmp', '.tif')},
     **{f'word vectors {name[1:]}': Reader(data.make_vectors(f'v{name}'), data.read_vectors,
@@ -60,6 +64,8 @@ READERS: dict[str, Reader] = {
     'exported table': Reader(plain.make_exported_table, plain.read_exported_table, True),
     'curves': Reader(plain.make_curves, plain.read_curve_file, True),
     'prototype images': Reader(plain.make_prototype_images, plain.read_prototype_image_file, True),
+    'test numbers': Reader(plain.make_run('test_metrics.json'), plain.read_run_folder),
+    'training log': Reader(plain.make_run('1/vis_data/scalars.json'), plain.read_run_folder),
     'tables YAML': Reader(plain.make_yaml, plain.read_yaml),
     'records': Reader(plain.make_record, plain.read_record),
 }

@@ -15,6 +15,7 @@ from ..structures import Features, Logits, Scores, Texts
 from .graph_text import GraphText
 
 NODES = ('known', 'seen', 'all')
+MOST_NODES = 10_000_000
 
 
 class GraphHead(ThreePathHead):
@@ -45,6 +46,9 @@ class GraphHead(ThreePathHead):
         if self.nodes != 'all':
             return (self._known if self.nodes == 'known' else self._train).pairs
         sizes = len(self.space.attributes), len(self.space.objects)
+        if sizes[0] * sizes[1] > MOST_NODES:
+            raise ValueError(f"head.nodes='all' makes {sizes[0]:,} x {sizes[1]:,} pairs nodes, "
+                             f"more than {MOST_NODES:,}: use 'known'.")
         return torch.cartesian_prod(*(torch.arange(size, device='cpu') for size in sizes))
 
 

@@ -9,10 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.free_memory import free_bytes
 
 from ..text.word_table_text import WordTableText
 from .label_graph import label_edges
 from .pair_rows import pair_rows
+
+SMALL = 1 << 28  # bytes that are there on any machine
 
 
 class GraphConv(nn.Module):
@@ -154,8 +157,20 @@ class GraphText(WordTableText):
                                    len(self.objects))
         return self._rows
 
+    def _require_room(self, device: torch.device) -> None:
+        """Refuses a graph that would fill the memory: a small file can name many pairs."""
+        widest = max(layer.linear.out_features for layer in self.layers)
+        needed = 3 * 4 * len(self.node_pairs) * widest  # states, messages, and what is heard
+        if needed > SMALL and needed > (free := free_bytes(device)):
+            raise ValueError(
+                f'The graph of {len(self.node_pairs):,} pairs with states of {widest} numbers '
+                f'takes {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free. Use a machine '
+                "with more memory, or train with head.nodes='known'.")
+
     def parts(self) -> Any:
         """Runs the graph; dropout is drawn here."""
+        if not self.training:
+            self._require_room(self.node_pairs.device)
         words = self.attr_table(), self.obj_table()
         start = len(words[0])
         attr, obj = self.node_pairs[:, 0], start + self.node_pairs[:, 1]

@@ -76,6 +76,57 @@ def read_pair_file(path: Path) -> Any:
     return read_pairs(path)
 
 
+def make_predictions(folder: Path) -> Path:
+    (folder / 'result.csv').write_text(
+        'image,attribute_1,object_1,probability_1\na.jpg,wet,cat,0.75\nb.jpg,dry,"big dog",0.5\n')
+    return folder / 'result.csv'
+
+
+def read_predictions(path: Path) -> Any:
+    from mmcluspro.cli import review
+    return review.read_predictions(str(path), '.')
+
+
+def make_reviewed(folder: Path) -> Path:
+    (folder / 'review.csv').write_text(
+        "image,attribute,object,probability,check\na.jpg,wet,cat,0.75,\nb.jpg,'=dry,dog,0.5,x\n")
+    return folder / 'review.csv'
+
+
+def make_label_studio(folder: Path) -> Path:
+    import json
+
+    from mmcluspro.cli.review import task
+    rows = (dict(image='a.jpg', attribute='wet', object='cat', probability='0.75'),
+            dict(image='b.jpg', attribute='dry', object='big dog', probability='0.5'))
+    tasks = [dict(task(row, '/'), annotations=task(row, '/')['predictions']) for row in rows]
+    (folder / 'review.json').write_text(json.dumps(tasks))
+    return folder / 'review.json'
+
+
+def read_reviewed_file(path: Path) -> Any:
+    from mmcluspro.cli.review import read_reviewed
+    return [tuple(row) for row in read_reviewed(str(path))]
+
+
+def make_group_column(folder: Path) -> Path:
+    (folder / 'groups.csv').write_text(
+        'image,attribute,object,split,shop\na.jpg,wet,cat,train,north\nb.jpg,dry,dog,val,south\n')
+    return folder / 'groups.csv'
+
+
+def read_group_column(path: Path) -> Any:
+    from mmcluspro.datasets.grouping import find_groups
+    from mmcluspro.datasets.table_file import read_table
+    from mmcluspro.errors import FileError
+    try:
+        return find_groups(read_table(path), 'shop', path.parent, path)
+    except FileError:
+        raise
+    except ValueError as error:  # about the flag, where the name of the column is damaged
+        raise FileError(path, str(error), 'Name a column.') from None
+
+
 def make_image(suffix: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
         pixels = np.random.default_rng(0).integers(0, 255, (24, 31, 3), dtype=np.uint8)

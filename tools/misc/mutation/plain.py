@@ -86,6 +86,27 @@ def read_curve_file(path: Path) -> Any:
             for world, stored in read_curves(path).items()}
 
 
+def make_run(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [dict(step=1, loss=2.5, attr_loss=1.0), {'step': 1, 'czsl/auc': 12.5}]
+        path.write_text('\n'.join(map(json.dumps, lines)) if 'scalars' in name else
+                        json.dumps({'czsl/auc': 12.5, 'predict/seen': 70.0}, indent=1))
+        return path
+    return make
+
+
+def read_run_folder(path: Path) -> Any:
+    from dataclasses import asdict
+
+    from mmcluspro.visualization.report import Report, read_run
+    from mmcluspro.visualization.report.report_page import page
+    found = read_run(path.parent if path.name == 'test_metrics.json' else path.parents[2])
+    page(Report('run', run=found))  # what is read can be shown
+    return asdict(found)
+
+
 def make_yaml(folder: Path) -> Path:
     (folder / 'tables.yml').write_text('''
 table1:
