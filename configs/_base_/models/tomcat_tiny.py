@@ -1,8 +1,12 @@
-"""TOMCAT on the shipped tiny CLIP: adapters in the tower, without dropout."""
-_base_ = 'one_path_tiny.py'
+"""TOMCAT on the shipped tiny CLIP: adapters in the tower, one context and the vocabulary learn."""
+_base_ = 'three_path_tiny.py'
 model = dict(
-    backbone=dict(peft=dict(
-        _delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.0)),
+    backbone=dict(
+        peft=dict(
+            _delete_=True, type='mmcluspro.Bottleneck', width=64, scale=0.1, dropout=0.0)),
+    neck=None,
     head=dict(
         type='mmcluspro.TOMCATHead',
+        loss_weights=dict(attr=0, obj=0),
+        fusion='composition',
         text=dict(prompt=dict(share_context=True, attr_dropout=0.0))))
