@@ -72,4 +72,4 @@ class CompCosHead(ThreePathHead):
     def feasible_share(self) -> Tensor:
         """ρ of all pairs from the vectors as they are now, shape (A · O,)."""
         attributes, objects = self.text.parts()
-        return feasibility_scores(attributes, objects, self.space.train_pairs).flatten()
+        return feasibility_scores(attributes, objects, self.train_candidates.pairs).flatten()
