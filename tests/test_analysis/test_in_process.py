@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from mmengine.dataset import DefaultSampler
 from mmpretrain.structures import DataSample
 
 from experiments import Run, Store, in_process
@@ -101,3 +102,12 @@ def test_the_open_world_has_all_pairs_and_the_best_threshold(small):
         aucs.append(calculate(log, targets, seen)['auc'])
     assert best['auc'] == pytest.approx(max(aucs), abs=1e-3)
     assert best['auc'] < evaluate(model, data)['auc']
+
+
+def test_the_order_of_a_shuffled_test_is_that_of_its_sampler():
+    from experiments.fast_runs import _order
+    want = list(DefaultSampler(range(20), shuffle=True, seed=3))
+    assert _order(dict(sampler=dict(type='DefaultSampler', shuffle=True, seed=3)), 20) == want
+    assert want != list(range(20))
+    for sampler in (dict(shuffle=False), dict(shuffle=True)):  # training draws its own order
+        assert _order(dict(sampler=sampler), 20) == list(range(20))
