@@ -33,8 +33,11 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
     if not root.is_dir():
         raise FileNotFoundError(f'There is no folder {root}. Give the folder that holds folders '
                                 f'attribute{separator}object/ of images (in a config: data_root).')
-    rows, faults = [], []
-    for name in images_below(root):
+    rows, faults, names = [], [], images_below(root)
+    raise_faults([Fault('name', os.path.join(_written(str(root)), _written(name)),
+                        'the name is not UTF-8, so a table cannot hold it')
+                  for name in names if _written(name) != name], 'Rename the file or its folder.')
+    for name in names:
         if separator == '/':
             parts, images = name.split('/')[:-1][:2], name.split('/')[2:]
         else:
@@ -132,6 +135,11 @@ def _entries(folder: str) -> list[os.DirEntry]:
         warnings.warn(f'The folder {folder} cannot be read ({error.strerror}): its images are left '
                       'out.', stacklevel=3)
         return []
+
+
+def _written(name: str) -> str:
+    """A name that can be printed: bytes that are not UTF-8 as ``\\udcff``."""
+    return name.encode('utf-8', 'backslashreplace').decode()
 
 
 def _advice(faults: Iterable[Fault], separator: str) -> str:

@@ -318,3 +318,14 @@ def test_the_tool_writes_a_table_that_trains(tmp_path, tool, capsys):
         assert [s['img_path'] for s in from_file] == [s['img_path'] for s in made]
     with pytest.raises(SystemExit):
         tool('make_split').main(arguments)
+
+
+def test_a_file_name_that_is_not_utf8_is_named(tmp_path):
+    folder = tmp_path / 'wet_cat'
+    folder.mkdir()
+    try:
+        open(os.path.join(os.fsencode(folder), b'caf\xe9.png'), 'wb').close()
+    except OSError:
+        pytest.skip('the file system takes UTF-8 names only')
+    with pytest.raises(ValueError, match=r'caf\\udce9\.png: the name is not UTF-8.*\n.*Rename'):
+        scan_folders(tmp_path)
