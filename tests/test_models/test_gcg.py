@@ -222,3 +222,15 @@ def test_short_steps_need_a_short_fall():
     value, slope = torch.zeros(1).double(), torch.full((1, ), -0.05).double()
     step = float(gcg.armijo(curve, value, slope, torch.ones(1, dtype=torch.bool), c1=0.5))
     assert 0.000625 <= step <= 0.00625
+
+
+def test_the_line_search_halves_the_step_at_least():
+    """f(t) = 0.8t² - t falls by 0.2 at t = 1; its minimum, 0.625, is more than half of that."""
+    asked = []
+
+    def along(step):
+        asked.append(float(step))
+        return 0.8 * step.flatten()**2 - step.flatten()
+
+    gcg.armijo(along, torch.zeros(1), -torch.ones(1), torch.ones(1, dtype=torch.bool), c1=0.4)
+    assert asked == [1.0, 0.5]
