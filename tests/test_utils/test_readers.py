@@ -137,7 +137,7 @@ def test_a_checksum_notices_every_other_value(content, value):
 
 def test_json_of_another_kind_is_refused(tmp_path):
     path = tmp_path / 'a.json'
-    for text, message in (('[1]', 'it holds a list'), ('{', 'no JSON'), ('[' * 10**5, 'no JSON')):
+    for text, message in (('[1]', 'it holds a list'), ('{', 'not JSON'), ('[' * 10**5, 'not JSON')):
         path.write_text(text)
         with pytest.raises(FileError, match=message):
             read_json(path, dict, 'Write it again.')
