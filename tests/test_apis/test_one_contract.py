@@ -36,7 +36,7 @@ class PortableInvertedHead(InvertedHead):
     """Also says how to score outside torch."""
 
     def portable(self):
-        paths, info, score = super().portable()
+        paths, info, score, _ = super().portable()
         return Portable(paths, dict(info, fusion='inverted'),
                         lambda features, table: 2 - score(features, table))
 

@@ -28,6 +28,9 @@ def shrink(node, vectors, projection):
     node.pop('readable', None)
     if kind in TOWERS:
         node.update(arch='tiny_clip', pretrained='tiny_clip')
+        layers = node.get('out_layers', ())
+        if any(not -4 <= layer < 4 for layer in layers):  # the tiny tower has four blocks
+            node.update(out_layers=list(range(len(layers))))
     elif kind == 'DINO':
         node.update(pretrained=None, img_size=SMALL, arch=dict(
             embed_dims=TINY, num_layers=1, num_heads=1, feedforward_channels=TINY))

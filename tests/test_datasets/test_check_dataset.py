@@ -167,4 +167,5 @@ def test_the_tool_as_a_program(tmp_path):
     run = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True,
                          text=True, check=False)
 
-    assert run.returncode == 1 and 'data_root' in run.stdout and not run.stderr.count('Traceback')
+    assert run.returncode == 2 and 'published dataset' in run.stderr
+    assert not run.stderr.count('Traceback')

@@ -139,11 +139,11 @@ RUNS = {
 
 # Of mmengine, once per iteration: images and labels come, the log reads the losses, EMA its steps.
 OUTSIDE = {'data_preprocessor.py', 'message_hub.py', 'averaged_model.py'}
-# Methods that read from the device in a step: k-means, which pairs are nodes of a graph, and
-# whether the embeddings of the margins are finite.
+# Methods that read from the device in a step: k-means, which pairs are nodes of a graph, whether
+# the embeddings of the margins are finite, and whether drawn pairs are those of another step.
 WAITING = {'cds_czsl_shapes.py': 'kmeans.py', 'cge_shapes.py': 'graph_text.py',
            'co_cge_shapes.py': 'graph_text.py', 'co_cge_open_shapes.py': 'graph_text.py',
-           'compcos_open_shapes.py': 'pair_feasibility.py'}
+           'compcos_open_shapes.py': 'pair_feasibility.py', 'oadis_shapes.py': 'feature_cache.py'}
 
 
 @pytest.mark.parametrize('name, options', RUNS.values(), ids=RUNS)

@@ -7,7 +7,7 @@ The same as ``mmcluspro check-data``.
 """
 import sys
 
-from mmcluspro.cli.check_data import main
+from mmcluspro.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(main(['check-data', *sys.argv[1:]]))

@@ -8,7 +8,7 @@ The same as ``mmcluspro make-split``.
 """
 import sys
 
-from mmcluspro.cli.make_split import main
+from mmcluspro.cli import main
 
 if __name__ == '__main__':
-    sys.exit(main())
+    sys.exit(main(['make-split', *sys.argv[1:]]))
