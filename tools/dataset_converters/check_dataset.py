@@ -7,7 +7,8 @@ The same as ``mmcluspro check-data``.
 """
 import sys
 
-from mmcluspro.cli import main
+from mmcluspro.cli.check_data import main
+from mmcluspro.engine.messages import run_command
 
 if __name__ == '__main__':
-    sys.exit(main(['check-data', *sys.argv[1:]]))
+    run_command(lambda: sys.exit(main()))

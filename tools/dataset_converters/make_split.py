@@ -8,7 +8,8 @@ The same as ``mmcluspro make-split``.
 """
 import sys
 
-from mmcluspro.cli import main
+from mmcluspro.cli.make_split import main
+from mmcluspro.engine.messages import run_command
 
 if __name__ == '__main__':
-    sys.exit(main(['make-split', *sys.argv[1:]]))
+    run_command(lambda: sys.exit(main()))
