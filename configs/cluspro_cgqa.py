@@ -3,11 +3,6 @@
 The paper does not give these: batch size and attr_dropout=0 (from the released code), rank 16
 and dropout 0.1 of LoRA, the form of the adapters, the decay of the rate. See docs/baselines.md.
 """
-_base_ = [
-    '_base_/models/cluspro_vit-l14.py',
-    '_base_/datasets/c_gqa.py',
-    '_base_/schedules/paper.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_vit-l14.py', '_base_/settings/c_gqa_paper.py']
 # The released code drops no names on C-GQA.
 model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(attr_dropout=0.0))))

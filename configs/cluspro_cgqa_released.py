@@ -1,10 +1,5 @@
 """ClusPro with the settings of the released code. It trains with mixed precision: add --amp."""
-_base_ = [
-    '_base_/models/cluspro_released_vit-l14.py',
-    '_base_/datasets/c_gqa.py',
-    '_base_/schedules/paper.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_released_vit-l14.py', '_base_/settings/c_gqa_paper.py']
 model = dict(
     space=_base_.space,
     head=dict(loss_weights=dict(attr=0.1, obj=0.1), text=dict(prompt=dict(attr_dropout=0.0))))

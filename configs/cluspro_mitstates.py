@@ -3,10 +3,5 @@
 The paper does not give these: batch size and attr_dropout=0.3 (from the released code), rank 16
 and dropout 0.1 of LoRA, the form of the adapters, the decay of the rate. See docs/baselines.md.
 """
-_base_ = [
-    '_base_/models/cluspro_vit-l14.py',
-    '_base_/datasets/mit_states.py',
-    '_base_/schedules/paper.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_vit-l14.py', '_base_/settings/mit_states_paper.py']
 model = dict(space=_base_.space)

@@ -1,10 +1,5 @@
 """ClusPro with the settings of the released code. It trains with mixed precision: add --amp."""
-_base_ = [
-    '_base_/models/cluspro_released_vit-l14.py',
-    '_base_/datasets/mit_states.py',
-    '_base_/schedules/paper.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_released_vit-l14.py', '_base_/settings/mit_states_paper.py']
 model = dict(space=_base_.space)
 optim_wrapper = dict(optimizer=dict(lr=1e-4, weight_decay=1e-5))
 train_cfg = dict(max_epochs=10)

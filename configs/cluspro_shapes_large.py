@@ -1,8 +1,3 @@
 """ClusPro on Shapes, with the paper's settings."""
-_base_ = [
-    '_base_/models/cluspro_tiny.py',
-    '_base_/datasets/shapes_large.py',
-    '_base_/schedules/shapes.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_tiny.py', '_base_/settings/shapes_large.py']
 model = dict(space=_base_.space)

@@ -1,10 +1,5 @@
 """ClusPro with the settings of the released code. It trains with mixed precision: add --amp."""
-_base_ = [
-    '_base_/models/cluspro_released_vit-l14.py',
-    '_base_/datasets/ut_zappos.py',
-    '_base_/schedules/paper.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_released_vit-l14.py', '_base_/settings/ut_zappos_paper.py']
 model = dict(space=_base_.space, head=dict(text=dict(readable='dots')))
 optim_wrapper = dict(optimizer=dict(lr=5e-4, weight_decay=1e-5))
 # StepLR(5, 0.5), stepped twice at the end of each epoch.

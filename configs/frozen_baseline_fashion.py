@@ -1,15 +1,4 @@
 """The three-path baseline on stored features of the frozen fashion_clip, see docs/fashion.md."""
 _base_ = [
-    '_base_/models/three_path_fashion_clip.py',
-    '_base_/datasets/fashion_features.py',
-    '_base_/schedules/fashion_features.py',
-    '_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
-    backbone=dict(
-        peft=None,
-        backbone=dict(
-            _delete_=True, type='mmcluspro.CachedFeatures', backbone=_base_.dinov2,
-            features='data/features/fashion_dinov2_s')))
+    '_base_/models/three_path_fashion_features.py', '_base_/settings/fashion_features.py']
+model = dict(space=_base_.space)

@@ -1,13 +1,3 @@
 """cluspro_shapes.py on stored features of the frozen tiny CLIP, see docs/features.md."""
-_base_ = 'cluspro_shapes.py'
-features = 'data/features/shapes_tiny_clip'
-model = dict(
-    data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
-    backbone=dict(
-        _delete_=True,
-        type='mmcluspro.CachedFeatures',
-        features=features,
-        backbone=dict(type='mmcluspro.CLIPVision', arch='tiny_clip', pretrained='tiny_clip')))
-train_dataloader = dict(dataset=dict(features=features, pipeline=_base_.test_pipeline))
-val_dataloader = dict(dataset=dict(features=features))
-test_dataloader = dict(dataset=dict(features=features))
+_base_ = ['frozen_baseline_shapes.py', '_base_/models/cluspro_head.py']
+model = dict(head=dict(in_channels=64, **_base_.cluspro_head))

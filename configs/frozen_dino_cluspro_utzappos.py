@@ -1,12 +1,3 @@
 """dino_cluspro_utzappos.py on stored features, without augmentation (docs/features.md)."""
-_base_ = 'dino_cluspro_utzappos.py'
-features = 'data/features/utzappos_dino'
-model = dict(
-    data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
-    backbone=dict(backbone=dict(
-        _delete_=True, type='mmcluspro.CachedFeatures', features=features,
-        backbone=_base_.dino)))
-stored = dict(features=features, check_images=False)
-train_dataloader = dict(dataset=dict(**stored, pipeline=_base_.test_pipeline))
-val_dataloader = dict(dataset=stored)
-test_dataloader = dict(dataset=stored)
+_base_ = ['frozen_dino_baseline_utzappos.py', '_base_/models/cluspro_head.py']
+model = dict(head=dict(in_channels=768, **_base_.cluspro_head))

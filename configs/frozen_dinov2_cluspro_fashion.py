@@ -1,8 +1,3 @@
 """ClusPro on stored features of frozen DINOv2-S and GloVe (Table 9)."""
-_base_ = [
-    '_base_/models/cluspro_dinov2.py',
-    '_base_/datasets/fashion_features.py',
-    '_base_/schedules/fashion_features.py',
-    '_base_/default_runtime.py',
-]
+_base_ = ['_base_/models/cluspro_dinov2.py', '_base_/settings/fashion_features.py']
 model = dict(space=_base_.space)

@@ -1,10 +1,5 @@
 """CAILA: adapters of concepts in the layers of both towers, and their mixture."""
-_base_ = [
-    '../_base_/models/caila_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/caila_vit-l14.py', '../_base_/settings/c_gqa_csp.py']
 model = dict(space=_base_.space, head=dict(img_dropout=0.5))
 train_dataloader = dict(batch_size=16)
 optim_wrapper = dict(

@@ -1,10 +1,5 @@
 """CAILA on stored features: adapters in the text tower; PrimitiveAdapter for those of images."""
-_base_ = [
-    '../_base_/models/one_path_fashion_clip.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_fashion_clip.py', '../_base_/settings/fashion_features.py']
 model = dict(
     space=_base_.space,
     neck=dict(_delete_=True, type='mmcluspro.PrimitiveAdapter', in_channels=256),

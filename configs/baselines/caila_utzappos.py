@@ -1,10 +1,5 @@
 """CAILA: adapters of concepts in the layers of both towers, and their mixture."""
-_base_ = [
-    '../_base_/models/caila_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/caila_vit-l14.py', '../_base_/settings/ut_zappos_csp.py']
 model = dict(space=_base_.space, head=dict(img_dropout=0.1, text=dict(readable='dots')))
 train_dataloader = dict(batch_size=32)
 optim_wrapper = dict(

@@ -1,8 +1,3 @@
 """CDS-CZSL, a reconstruction: three paths and the specificity of attributes."""
-_base_ = [
-    '../_base_/models/cds_czsl_tiny.py',
-    '../_base_/datasets/shapes_large.py',
-    '../_base_/schedules/shapes.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/cds_czsl_tiny.py', '../_base_/settings/shapes_large.py']
 model = dict(space=_base_.space)

@@ -1,10 +1,5 @@
 """CoOp: the context learns, the names stay hard; composition path only."""
-_base_ = [
-    '../_base_/models/one_path_tiny.py',
-    '../_base_/datasets/shapes_large.py',
-    '../_base_/schedules/shapes.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_tiny.py', '../_base_/settings/shapes_large.py']
 model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(
     learn=('context', ), names='tokens', share_context=True, attr_dropout=0.0))))
 # Three context vectors shared by all pairs: at the rate of the vocabulary they forget.

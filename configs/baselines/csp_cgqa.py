@@ -2,11 +2,6 @@
 
 CSP's README gives its command for MIT-States for all three datasets.
 """
-_base_ = [
-    '../_base_/models/one_path_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_vit-l14.py', '../_base_/settings/c_gqa_csp.py']
 model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(learn=('vocabulary', )))))
 train_dataloader = dict(batch_size=64)

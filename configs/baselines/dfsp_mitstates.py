@@ -1,10 +1,5 @@
 """DFSP: decomposed texts are fused with the tokens of the image (t2i; i2t and BiF by option)."""
-_base_ = [
-    '../_base_/models/dfsp_vit-l14.py',
-    '../_base_/datasets/mit_states.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/dfsp_vit-l14.py', '../_base_/settings/mit_states_csp.py']
 model = dict(space=_base_.space)
 train_dataloader = dict(batch_size=128)
 optim_wrapper = dict(optimizer=dict(lr=1e-4))

@@ -1,10 +1,5 @@
 """GIPCOL: the vocabulary comes from convolutions on the graph of the labels."""
-_base_ = [
-    '../_base_/models/one_path_fashion_clip.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_fashion_clip.py', '../_base_/settings/fashion_features.py']
 model = dict(space=_base_.space, head=dict(
     type='mmcluspro.GIPCOLHead',
     text=dict(prompt=dict(

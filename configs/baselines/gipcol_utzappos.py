@@ -1,10 +1,5 @@
 """GIPCOL: the vocabulary comes from convolutions on the graph of the labels."""
-_base_ = [
-    '../_base_/models/gipcol_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/gipcol_vit-l14.py', '../_base_/settings/ut_zappos_csp.py']
 model = dict(
     space=_base_.space,
     head=dict(text=dict(readable='dots', prompt=dict(attr_dropout=0.2))))

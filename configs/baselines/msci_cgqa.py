@@ -1,10 +1,5 @@
 """MSCI: texts are drawn towards low, then towards high layers of the image tower."""
-_base_ = [
-    '../_base_/models/msci_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/msci_vit-l14.py', '../_base_/settings/c_gqa_paper.py']
 model = dict(
     space=_base_.space,
     head=dict(

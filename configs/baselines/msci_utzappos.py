@@ -1,10 +1,5 @@
 """MSCI: texts are drawn towards low, then towards high layers of the image tower."""
-_base_ = [
-    '../_base_/models/msci_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/msci_vit-l14.py', '../_base_/settings/ut_zappos_paper.py']
 model = dict(
     space=_base_.space,
     backbone=dict(out_layers=[0, 1, 2, -3, -2, -1]),

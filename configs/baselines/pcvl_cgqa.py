@@ -1,10 +1,5 @@
 """PCVL: one context and the vocabulary learn; composition path only."""
-_base_ = [
-    '../_base_/models/one_path_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_vit-l14.py', '../_base_/settings/c_gqa_csp.py']
 model = dict(space=_base_.space, head=dict(
     type='mmcluspro.PCVLHead',
     text=dict(prompt=dict(share_context=True, attr_dropout=0.3))))

@@ -1,10 +1,5 @@
 """PLID: prompts read the descriptions of their pair, which also give their distribution."""
-_base_ = [
-    '../_base_/models/plid_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/plid_vit-l14.py', '../_base_/settings/c_gqa_csp.py']
 model = dict(
     space=_base_.space,
     head=dict(

@@ -1,10 +1,5 @@
 """PLID: prompts read the descriptions of their pair, which also give their distribution."""
-_base_ = [
-    '../_base_/models/one_path_fashion_clip.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_fashion_clip.py', '../_base_/settings/fashion_features.py']
 model = dict(
     space=_base_.space,
     neck=dict(

@@ -1,10 +1,5 @@
 """PLID: prompts read the descriptions of their pair, which also give their distribution."""
-_base_ = [
-    '../_base_/models/plid_vit-l14.py',
-    '../_base_/datasets/mit_states.py',
-    '../_base_/schedules/csp.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/plid_vit-l14.py', '../_base_/settings/mit_states_csp.py']
 model = dict(
     space=_base_.space,
     head=dict(loss_weights=dict(attr=0.1, obj=0.1), text=dict(attn_dropout=0.5)))

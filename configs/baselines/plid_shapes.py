@@ -1,8 +1,3 @@
 """PLID: prompts read the descriptions of their pair, which also give their distribution."""
-_base_ = [
-    '../_base_/models/plid_tiny.py',
-    '../_base_/datasets/shapes.py',
-    '../_base_/schedules/shapes.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/plid_tiny.py', '../_base_/settings/shapes.py']
 model = dict(space=_base_.space)

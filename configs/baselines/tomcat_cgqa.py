@@ -1,10 +1,5 @@
 """TOMCAT: soft prompts and adapters; prototypes learn from the test images, one by one."""
-_base_ = [
-    '../_base_/models/tomcat_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/tomcat_vit-l14.py', '../_base_/settings/c_gqa_paper.py']
 model = dict(space=_base_.space, head=dict(
     alpha=0.5, beta=10.0, theta=2.0, test_lr=6.25e-6, test_decay=1e-4, align_weight=1.75,
     text=dict(prompt=dict(attr_dropout=0.0))))

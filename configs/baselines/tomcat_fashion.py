@@ -1,10 +1,5 @@
 """TOMCAT: soft prompts; prototypes learn from the test images, one by one."""
-_base_ = [
-    '../_base_/models/one_path_fashion_clip.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/one_path_fashion_clip.py', '../_base_/settings/fashion_features.py']
 model = dict(space=_base_.space, head=dict(
     type='mmcluspro.TOMCATHead', alpha=4.0, test_lr=5e-5,
     text=dict(prompt=dict(share_context=True, attr_dropout=0.0))))

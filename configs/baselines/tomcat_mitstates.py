@@ -1,10 +1,5 @@
 """TOMCAT: soft prompts and adapters; prototypes learn from the test images, one by one."""
-_base_ = [
-    '../_base_/models/tomcat_vit-l14.py',
-    '../_base_/datasets/mit_states.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/tomcat_vit-l14.py', '../_base_/settings/mit_states_paper.py']
 model = dict(space=_base_.space, head=dict(
     alpha=1.25, beta=10.0, theta=1.5, test_lr=1e-6, test_decay=1e-4, align_weight=2.5))
 train_dataloader = dict(batch_size=64)

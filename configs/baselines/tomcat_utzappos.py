@@ -1,10 +1,5 @@
 """TOMCAT: soft prompts and adapters; prototypes learn from the test images, one by one."""
-_base_ = [
-    '../_base_/models/tomcat_vit-l14.py',
-    '../_base_/datasets/ut_zappos.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/tomcat_vit-l14.py', '../_base_/settings/ut_zappos_paper.py']
 model = dict(space=_base_.space, head=dict(
     alpha=0.0, beta=7.5, theta=1.0, test_lr=5e-6, test_decay=1e-3, align_weight=3.5,
     text=dict(readable='dots')))

@@ -1,10 +1,5 @@
 """Troika: adapters in the tower, and texts drawn towards the patches of each image."""
-_base_ = [
-    '../_base_/models/troika_vit-l14.py',
-    '../_base_/datasets/c_gqa.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/troika_vit-l14.py', '../_base_/settings/c_gqa_paper.py']
 model = dict(
     space=_base_.space,
     head=dict(

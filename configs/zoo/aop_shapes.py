@@ -1,10 +1,5 @@
 """AttrAsOp on stored features of the tiny CLIP (Shapes)."""
-_base_ = [
-    '../_base_/models/zoo_tiny.py',
-    '../_base_/datasets/shapes_features.py',
-    '../_base_/schedules/shapes.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/zoo_tiny.py', '../_base_/settings/shapes_features.py']
 model = dict(
     space=_base_.space,
     neck=dict(out_channels=64, last_act=True),

@@ -1,10 +1,5 @@
 """CAPE on stored features of ResNet-18 and word2vec (UT-Zappos)."""
-_base_ = [
-    '../_base_/models/cape_resnet18.py',
-    '../_base_/datasets/ut_zappos_resnet18.py',
-    '../_base_/schedules/zoo.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/cape_resnet18.py', '../_base_/settings/ut_zappos_resnet18.py']
 model = dict(
     space=_base_.space,
     backbone=dict(backbone=dict(features=_base_.features)),

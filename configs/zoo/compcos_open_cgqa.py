@@ -1,13 +1,3 @@
 """CompCos, open world, on stored features of ResNet-18 and word2vec (C-GQA)."""
-_base_ = [
-    '../_base_/models/compcos_resnet18.py',
-    '../_base_/datasets/c_gqa_resnet18.py',
-    '../_base_/schedules/zoo.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    backbone=dict(backbone=dict(features=_base_.features)),
-    head=dict(margin=0.4, margin_epochs=15, text=dict(temperature=0.01)))
-train_dataloader = dict(batch_size=128)
-train_cfg = dict(max_epochs=300)
+_base_ = 'compcos_cgqa.py'
+model = dict(head=dict(margin=0.4, margin_epochs=15))

@@ -1,13 +1,3 @@
 """CompCos, open world, on stored features of frozen DINOv2-S and GloVe (Fashion)."""
-_base_ = [
-    '../_base_/models/zoo_dinov2.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    neck=dict(out_channels=128, hidden=[128], norm=True, dropout=0.1),
-    head=dict(
-        type='mmcluspro.CompCosHead', margin=0.4, margin_epochs=5,
-        text=dict(type='mmcluspro.LinearPairText', out_dim=128, temperature=0.1)))
+_base_ = 'compcos_fashion.py'
+model = dict(head=dict(margin=0.4, margin_epochs=5))

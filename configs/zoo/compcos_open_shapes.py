@@ -1,13 +1,3 @@
 """CompCos, open world, on stored features of the tiny CLIP (Shapes)."""
-_base_ = [
-    '../_base_/models/zoo_tiny.py',
-    '../_base_/datasets/shapes_features.py',
-    '../_base_/schedules/shapes.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(
-    space=_base_.space,
-    neck=dict(out_channels=64, hidden=[64], norm=True, dropout=0.1),
-    head=dict(
-        type='mmcluspro.CompCosHead', margin=0.4, margin_epochs=5,
-        text=dict(type='mmcluspro.LinearPairText', out_dim=64, temperature=0.1)))
+_base_ = 'compcos_shapes.py'
+model = dict(head=dict(margin=0.4, margin_epochs=5))

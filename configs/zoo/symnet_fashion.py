@@ -1,10 +1,5 @@
 """SymNet on stored features of frozen DINOv2-S and GloVe (Fashion)."""
-_base_ = [
-    '../_base_/models/zoo_dinov2.py',
-    '../_base_/datasets/fashion_features.py',
-    '../_base_/schedules/fashion_features.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/zoo_dinov2.py', '../_base_/settings/fashion_features.py']
 model = dict(
     space=_base_.space,
     neck=dict(out_channels=128),

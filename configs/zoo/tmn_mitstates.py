@@ -1,10 +1,5 @@
 """TMN on stored features of ResNet-18 and GloVe (MIT-States)."""
-_base_ = [
-    '../_base_/models/tmn_resnet18.py',
-    '../_base_/datasets/mit_states_resnet18.py',
-    '../_base_/schedules/zoo.py',
-    '../_base_/default_runtime.py',
-]
+_base_ = ['../_base_/models/tmn_resnet18.py', '../_base_/settings/mit_states_resnet18.py']
 model = dict(
     space=_base_.space,
     backbone=dict(backbone=dict(features=_base_.features)),

@@ -12,6 +12,7 @@ from mmcluspro.datasets import CompositionSpace
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob('*.py')
                if '_base_' not in path.parts)
+PARTS = ['datasets', 'schedules', '_base_']  # beside the model
 
 
 def small_space():
@@ -85,17 +86,36 @@ def bases(path):
             for name in ([names] if isinstance(names, str) else names)]
 
 
+def parts(path):
+    """The folders of the parts that a config consists of: of its own, or of the config it varies."""
+    below = bases(path)
+    varied = [other for other in below if '_base_' not in other.parts]
+    assert len(varied) <= 1, f'{path} varies {len(varied)} configs'
+    return [folder for other in varied for folder in parts(other)] + [
+        part.parent.name for part in below if part not in varied]
+
+
+def settled(part):
+    """Whether a part extends only parts of its own folder."""
+    return all(below.parent == part.parent and settled(below) for below in bases(part))
+
+
 @pytest.mark.parametrize('path', FILES, ids=str)
 def test_a_config_lists_its_parts_or_varies_one_config_and_names_are_unique(path):
-    parts = bases(CONFIGS / path)
-    if len(parts) == 1:  # a variant
-        assert '_base_' not in parts[0].parts
-        parts = bases(parts[0])
-    assert [part.parent.name for part in parts] == ['models', 'datasets', 'schedules', '_base_']
-    for part in parts:
-        for below in bases(part):
-            assert below.parent == part.parent and not bases(below), f'{path} → {part} → {below}'
+    listed = parts(CONFIGS / path)
+    # A variant may add the part with ClusPro's head.
+    assert listed[1:1 + len(PARTS)] == PARTS or listed[1] == 'settings'
+    assert {listed[0], *listed[2:]} <= {'models', *PARTS}
     assert [other.name for other in FILES].count(path.name) == 1
+
+
+@pytest.mark.parametrize('part', sorted((CONFIGS / '_base_').glob('*/*.py')),
+                         ids=lambda part: f'{part.parent.name}/{part.stem}')
+def test_a_part_extends_its_own_folder_and_a_setting_lists_data_schedule_and_runtime(part):
+    if part.parent.name == 'settings':
+        assert [below.parent.name for below in bases(part)] == PARTS
+    else:
+        assert settled(part)
 
 
 @pytest.mark.parametrize('path, tower, adapters', [

@@ -1,4 +1,5 @@
 """Fashion (fashion-v1) at 112 px, from images; docs/fashion.md."""
+_base_ = 'dataloaders.py'
 space = dict(type='mmcluspro.Fashion', data_root='data/fashion', split='fashion-v1')
 
 train_pipeline = [
@@ -14,17 +15,8 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    batch_size=128,
-    num_workers=2,
-    dataset=dict(**space, phase='train', pipeline=train_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=True))
+    batch_size=128, num_workers=2, dataset=dict(**space, pipeline=train_pipeline))
 val_dataloader = dict(
-    batch_size=128,
-    num_workers=2,
-    dataset=dict(**space, phase='val', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=128, num_workers=2, dataset=dict(**space, pipeline=test_pipeline))
 test_dataloader = dict(
-    batch_size=128,
-    num_workers=2,
-    dataset=dict(**space, phase='test', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=128, num_workers=2, dataset=dict(**space, pipeline=test_pipeline))

@@ -2,6 +2,7 @@
 
 The files that build on this one say which images: mit_states.py, ut_zappos.py, own_data.py, …
 """
+_base_ = 'dataloaders.py'
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
@@ -21,17 +22,8 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(phase='train', pipeline=train_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=True))
+    batch_size=64, num_workers=8, dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(phase='val', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=64, num_workers=8, dataset=dict(pipeline=test_pipeline))
 test_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    dataset=dict(phase='test', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=64, num_workers=8, dataset=dict(pipeline=test_pipeline))

@@ -1,4 +1,5 @@
 """ShapesCZSL (shapes-v2): drawn by the code, nothing to download."""
+_base_ = 'dataloaders.py'
 space = dict(type='mmcluspro.ShapesCZSL', version='shapes-v2')
 
 train_pipeline = [
@@ -10,17 +11,8 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    batch_size=64,
-    num_workers=0,
-    dataset=dict(**space, phase='train', pipeline=train_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=True))
+    batch_size=64, num_workers=0, dataset=dict(**space, pipeline=train_pipeline))
 val_dataloader = dict(
-    batch_size=256,
-    num_workers=0,
-    dataset=dict(**space, phase='val', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=256, num_workers=0, dataset=dict(**space, pipeline=test_pipeline))
 test_dataloader = dict(
-    batch_size=256,
-    num_workers=0,
-    dataset=dict(**space, phase='test', pipeline=test_pipeline),
-    sampler=dict(type='DefaultSampler', shuffle=False))
+    batch_size=256, num_workers=0, dataset=dict(**space, pipeline=test_pipeline))

@@ -1,18 +1,11 @@
 """The three-path baseline without CLIP on Fashion: frozen DINOv2-S and GloVe (Table 9).
 
 On stored features, class token and mean of the patch tokens; narrow, so that a run takes seconds
-of one core. Temperature and vectors that learn
-are those of the DINO configs.
+of one core. Temperature and vectors that learn are those of the DINO configs.
 """
-# The words of the shop's titles; GloVe lacks churidar and jeggings.
-readable = dict(
-    Backpacks='backpack', Belts='belt', Briefs='brief', Caps='cap', Churidar='salwar',
-    Clutches='clutch', Dresses='dress', Handbags='handbag', Jackets='jacket',
-    Jeggings='leggings jeans', Kurta_Sets='kurta set', Kurtas='kurta',
-    Kurtis='kurti', Mufflers='muffler', Necklace_and_Chains='necklace', Sarees='sari',
-    Scarves='scarf', Shirts='shirt', Skirts='skirt', Stoles='stole', Sweaters='sweater',
-    Sweatshirts='sweatshirt', Ties='tie', Tops='top', Tracksuits='tracksuit', Tshirts='t-shirt',
-    Tunics='tunic', Wallets='wallet')
+_base_ = 'fashion_words.py'
+# GloVe lacks churidar and jeggings.
+readable = dict(Churidar='salwar', Jeggings='leggings jeans')
 model = dict(
     type='mmcluspro.CompositionalClassifier',
     data_preprocessor=dict(
@@ -35,7 +28,7 @@ model = dict(
         text=dict(
             type='mmcluspro.WordVectorText',
             path='data/word_vectors/glove_6B_50d.bin',
-            readable=readable,
+            readable=dict(**_base_.readable, **readable),
             out_dim=128,
             hidden_dim=128,
             learn_vectors=True,

@@ -1,12 +1,5 @@
 """The three-path baseline on fashion_clip: DINOv2-S with LoRA, adapters, soft prompts."""
-# The words of the shop's titles; names that are not here stay as they are.
-readable = dict(
-    Backpacks='backpack', Belts='belt', Briefs='brief', Caps='cap', Clutches='clutch',
-    Dresses='dress', Handbags='handbag', Jackets='jacket', Kurta_Sets='kurta set', Kurtas='kurta',
-    Kurtis='kurti', Mufflers='muffler', Necklace_and_Chains='necklace', Sarees='sari',
-    Scarves='scarf', Shirts='shirt', Skirts='skirt', Stoles='stole', Sweaters='sweater',
-    Sweatshirts='sweatshirt', Ties='tie', Tops='top', Tracksuits='tracksuit', Tshirts='t-shirt',
-    Tunics='tunic', Wallets='wallet')
+_base_ = 'fashion_words.py'
 dinov2 = dict(
     type='mmcluspro.DINOv2', arch='small',
     pretrained='data/weights/dinov2_vits14_pretrain.pth')
@@ -31,5 +24,5 @@ model = dict(
             type='mmcluspro.CLIPText',
             arch='fashion_clip',
             pretrained='data/weights/fashion_clip.pt',
-            readable=readable,
+            readable=_base_.readable,
             prompt=dict(type='mmcluspro.SoftPrompt'))))
