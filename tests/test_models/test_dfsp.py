@@ -159,3 +159,22 @@ def test_wrong_fields_are_named(clip_head):
         make(clip_head, 'both')
     with pytest.raises(ValueError, match=r'head\.weight must lie in'):
         make(clip_head, weight=2)
+
+
+@pytest.mark.parametrize('direction', ('i2t', 'BiF'))
+def test_autocast_reaches_the_fusion_and_not_the_cosines(clip_head, word_batch, direction):
+    """Under bfloat16 the blocks compute in it; logits stay float32 and close."""
+    torch.manual_seed(0)
+    head = make(clip_head, direction)
+    for block in head.modules():
+        if isinstance(block, AttentionBlock):
+            torch.nn.init.normal_(block.mlp[-1].weight, std=0.1)
+    features, _ = images(word_batch)
+    kinds = []
+    head.cross_text.mlp[0].register_forward_hook(lambda *args: kinds.append(args[2].dtype))
+    plain = head.logits(features, head.train_candidates).composition
+    with torch.autocast('cpu', torch.bfloat16):
+        mixed = head.logits(features, head.train_candidates).composition
+    assert kinds == [torch.float32, torch.bfloat16] and mixed.dtype == torch.float32
+    scale = head.text.logit_scale.exp()
+    assert 0 < (plain - mixed).abs().max() < 0.01 * scale

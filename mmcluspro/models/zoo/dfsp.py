@@ -100,18 +100,18 @@ class DFSPHead(ThreePathHead):
         seen = texts if candidates is trained else self.texts(trained, False)
         memory = torch.cat(self.decompose(seen.composition, trained, seen.composition))
         images = self._mix(f, self.fused_images(tokens, memory))
-        with torch.autocast(f.device.type, enabled=False):
-            scale = self.text.logit_scale.exp()
-            if self.to_text is None:
+        scale = self.text.logit_scale.exp()
+        if self.to_text is None:
+            with torch.autocast(f.device.type, enabled=False):
                 drawn = self.self_text(texts.composition[:, None])[:, 0]
                 return Logits(None, None, scale * images @ self._mix(texts.composition, drawn).T)
-            attr, obj = self.decompose(texts.composition, candidates, seen.composition)
-            named = self.fused_primitives(tokens.float(), torch.cat([attr, obj]))
-            places = candidates.pairs + candidates.pairs.new_tensor([0, len(attr)])
-            size = max(1, self.chunk_size // max(1, len(f)))
-            chunks = zip(texts.composition.split(size), places.split(size))
-            return Logits(None, None, scale * torch.cat(
-                [self._cosines(images, named, *chunk) for chunk in chunks], dim=1))
+        attr, obj = self.decompose(texts.composition, candidates, seen.composition)
+        named = self.fused_primitives(tokens, torch.cat([attr, obj]))
+        places = candidates.pairs + candidates.pairs.new_tensor([0, len(attr)])
+        size = max(1, self.chunk_size // max(1, len(f)))
+        chunks = zip(texts.composition.split(size), places.split(size))
+        return Logits(None, None, scale * torch.cat(
+            [self._cosines(images, named, *chunk) for chunk in chunks], dim=1))
 
     def decompose(self, texts: Tensor, candidates: Candidates,
                   seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,11 +156,13 @@ class DFSPHead(ThreePathHead):
         w ⟨i, t_c⟩ + s ⟨i, t'⟩ with the image, and the squared norm w² + (1 − w)² + 2 w s ⟨t_c, t'⟩.
         """
         drawn = self.compose(named[:, places[:, 0]] * named[:, places[:, 1]])
-        texts, w = F.normalize(texts.float(), dim=-1), self.weight
-        share = (1 - w) / drawn.norm(dim=-1).clamp_min(1e-12)
-        product = w * images @ texts.T + share * torch.bmm(drawn, images[:, :, None])[..., 0]
-        square = w**2 + (1 - w)**2 + 2 * w * share * (drawn * texts).sum(-1)
-        return product * square.clamp_min(1e-12).rsqrt()
+        # Cosines in full precision under autocast, too.
+        with torch.autocast(drawn.device.type, enabled=False):
+            drawn, texts, w = drawn.float(), F.normalize(texts.float(), dim=-1), self.weight
+            share = (1 - w) / drawn.norm(dim=-1).clamp_min(1e-12)
+            product = w * images @ texts.T + share * torch.bmm(drawn, images[:, :, None])[..., 0]
+            square = w**2 + (1 - w)**2 + 2 * w * share * (drawn * texts).sum(-1)
+            return product * square.clamp_min(1e-12).rsqrt()
 
     def _mix(self, plain: Tensor, fused: Tensor) -> Tensor:
         """w plain + (1 − w) fused of unit norms, as a unit vector in full precision."""

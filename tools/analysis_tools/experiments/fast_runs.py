@@ -110,8 +110,9 @@ def train(cfg: Config, data: PhaseData, seed: int,
             for name, (first, last) in (schedule or {}).items():
                 getattr(model.head, f'loss_{name}').loss_weight = (
                     first + (last - first) * done / steps)
-            losses = model.head.loss(model.extract_feat(data.inputs[batch]),
-                                     [data.samples[index] for index in batch.tolist()])
+            with optim.optim_context(model):  # autocast, where the config asks for it
+                losses = model.head.loss(model.extract_feat(data.inputs[batch]),
+                                         [data.samples[index] for index in batch.tolist()])
             optim.update_params(torch.stack(list(losses.values())).sum())
             rate.step()
             model.head.update_prototypes()
