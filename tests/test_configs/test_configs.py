@@ -87,7 +87,7 @@ def bases(path):
 
 
 def parts(path):
-    """The folders of the parts that a config consists of: of its own, or of the config it varies."""
+    """The folders of the parts of a config: its own, or those of the config that it varies."""
     below = bases(path)
     varied = [other for other in below if '_base_' not in other.parts]
     assert len(varied) <= 1, f'{path} varies {len(varied)} configs'
