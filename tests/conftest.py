@@ -1,4 +1,5 @@
 """How the suite runs: in parallel, slow tests on request, one thread per process."""
+import gc
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +60,34 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='session', autouse=True)
+def formats_once():
+    """A run makes the text of its config pretty four times; here, each text once."""
+    from mmengine.config import config
+    known = {}
+
+    def format_once(text, **style):
+        key = text, str(style)
+        if key not in known:
+            known[key] = format_code(text, **style)
+        return known[key]
+
+    format_code = config.FormatCode
+    with mock.patch.object(config, 'FormatCode', format_once):
+        yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def frozen_imports():
+    """mmengine collects garbage for each dataset: a quarter of a second where much is imported."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # or nanobind reports leaks
 
 
 @pytest.fixture(scope='module', autouse=True)

@@ -2,6 +2,7 @@
 
 The scripts in ``tools/`` call the same functions.
 """
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,16 +15,17 @@ from .command_table import COMMANDS, GROUPS
 EXAMPLES = """examples:
   mmcluspro train photos/
   mmcluspro train cluspro_shapes.py
-  mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
-  mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --out result.csv
+  mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth
+  mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --out result.csv
   mmcluspro COMMAND --help"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; errors that a user can mend are said in words.
+    """Runs a command. Errors that a user can fix become one message.
 
     Args:
-        argv (Sequence[str], optional): Defaults to None: those of the process.
+        argv (Sequence[str], optional): The words after ``mmcluspro``. Defaults to None: those of
+            the process.
 
     Returns:
         int: The exit code.
@@ -41,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'error: no command {words[0]!r}' + (f'; did you mean {near[0]}?' if near else '')
               + ' mmcluspro --help lists all commands.', file=sys.stderr)
         return 2
-    if sys.stderr.isatty() and not {'-h', '--help'} & set(words):
+    find_flags(words[0])(words[1:])  # --help and wrong options end here
+    if sys.stderr.isatty():
         print('loading …', file=sys.stderr, flush=True)  # importing torch takes seconds
-    # Said by mmcv-lite in every process; none of its operators is used here.
+    os.environ.setdefault('OPENCV_LOG_LEVEL', 'ERROR')  # damaged images are reported by us
+    # mmcv-lite warns in every process; none of its operators is used here.
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
     warnings.showwarning = say_warning
     from mmcluspro.engine.messages import run_command
@@ -55,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def say_warning(message: Any, category: type, *place: Any, **options: Any) -> None:
-    """Prints warnings for users without the line of code; those for developers are left out."""
+    """Prints warnings for users without the line of code, and skips those for developers."""
     if issubclass(category, UserWarning) and 'mmcv' not in str(message):
         print(f'warning: {message}', file=sys.stderr)
 
@@ -69,13 +73,19 @@ def usage() -> str:
     return '\n'.join(['usage: mmcluspro COMMAND …', *lines, '', EXAMPLES])
 
 
+def find_flags(command: str) -> Callable[[Sequence[str]], Any]:
+    """The function that parses the words of a command."""
+    module, name = COMMANDS[command].flags.split(':')
+    return getattr(import_module(module), name)
+
+
 def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
     """The function of a command.
 
     Raises:
         ImportError: Names the extra that the command needs.
     """
-    module, _, extra = COMMANDS[command]
+    module, extra = COMMANDS[command].module, COMMANDS[command].extra
     try:
         return import_module(module).main
     except ModuleNotFoundError as error:

@@ -1,34 +1,16 @@
-"""Counts a dataset, compares with the published numbers, lists what is wrong.
-
-    mmcluspro check-data data/ut-zap50k --dataset ut-zappos
-    mmcluspro check-data photos/ --decode        # your own: a folder, or a CSV file
-
-Ends with 0 when nothing is wrong, otherwise with 1.
-"""
-import argparse
+"""Counts a dataset and lists what is wrong with it: ``mmcluspro check-data``."""
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmcluspro.datasets.dataset_check import DATASET_NAMES, check_dataset
+from mmcluspro.datasets.dataset_check import check_dataset
 from mmcluspro.datasets.folder_tree import empty_folders, left_out
 from mmcluspro.datasets.photo_check import check_photos, is_own_data
+from mmcluspro.flags.data_flags import parse_check_data
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro check-data', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('root', help='folder with images/, the pair lists and the metadata; or '
-                        'your own images: a folder of folders attribute_object/, or a CSV file')
-    parser.add_argument('--dataset', choices=DATASET_NAMES, default='generic',
-                        help='whose counts to expect; shapes and generic: only consistency')
-    parser.add_argument('--split', help='folder of the pair lists (default: that of the dataset)')
-    parser.add_argument('--separator', default='_', help='of your own folders: divides attribute '
-                        'and object')
-    parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
-    parser.add_argument('--limit', type=int, default=10, help='faults of each kind to show')
-    args = parser.parse_args(argv)
+    args = parse_check_data(argv)
     _check_root(Path(args.root).expanduser(), args.dataset)
     if args.dataset == 'generic' and args.split is None and is_own_data(args.root):
         report = check_photos(args.root, args.separator, args.decode)

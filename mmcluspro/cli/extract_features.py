@@ -1,52 +1,17 @@
-"""Writes the features of a frozen backbone to disk, for training without images and backbone.
-
-    mmcluspro extract-features frozen_cluspro_shapes.py
-    mmcluspro extract-features dino_cluspro_utzappos.py --out data/features/ut_dino
-
-The same command goes on after an interruption. See docs/features.md.
-"""
+"""Writes the features of a frozen backbone to disk: ``mmcluspro extract-features``."""
 import argparse
 from collections.abc import Sequence
 
 import torch
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from mmcluspro.datasets.splits import PHASES
 from mmcluspro.engine.hooks.console_text import short_path
 from mmcluspro.engine.launch import apply_options, read_config
 from mmcluspro.features import frozen_encoder, start_folder, write_phase
-from mmcluspro.features.writer import DTYPES
+from mmcluspro.flags.data_flags import parse_extract_features as parse_args
 from mmcluspro.registry import DATASETS, MODELS
 from mmcluspro.utils.progress import Progress
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro extract-features', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file, or the name of one that is shipped')
-    parser.add_argument('--out', help='folder for the features (default: the field features of '
-                        'the config\'s datasets)')
-    parser.add_argument('--phases', nargs='+', choices=PHASES, default=PHASES,
-                        help='which images (default: all three phases)')
-    parser.add_argument('--batch-size', type=int, default=64, help='images per batch (default: 64)')
-    parser.add_argument('--workers', type=int, default=2,
-                        help='processes that read images (default: 2)')
-    parser.add_argument('--shard-size', type=int, default=4096,
-                        help='images per file; an interruption loses at most that many (default: '
-                        '4096)')
-    parser.add_argument('--dtype', choices=DTYPES, default='float32',
-                        help='of the files; float16 halves them (default: float32)')
-    parser.add_argument('--device', default='cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-                        help='override config fields')
-    args = parser.parse_args(argv)
-    for name in ('batch_size', 'shard_size'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1.')
-    return args
 
 
 def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
@@ -69,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def extract(args: argparse.Namespace) -> None:
     """Writes the features of all phases."""
+    device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     missing = [phase for phase in {*args.phases, 'test'} if not cfg.get(f'{phase}_dataloader')]
@@ -87,8 +53,8 @@ def extract(args: argparse.Namespace) -> None:
             preprocessor['type'] = 'ClsDataPreprocessor'
         prepare = MODELS.build({**preprocessor, 'type': f"mmpretrain.{preprocessor['type']}"}
                                if '.' not in preprocessor['type'] else preprocessor)
-        prepare = prepare.to(args.device)
-        tower.to(args.device)
+        prepare = prepare.to(device)
+        tower.to(device)
         start_folder(out, dict(facts, pipeline=pipeline, preprocessor=preprocessor,
                                dtype=args.dtype, shard_size=args.shard_size))
 

@@ -1,16 +1,7 @@
-"""Writes a seen/unseen split of your own images as a table that you can look at.
-
-    mmcluspro make-split photos --out photos/table.csv --seed 0
-    mmcluspro make-split photos --table labels.csv --out photos/table.csv
-    mmcluspro make-split photos --group-by near-duplicates --out photos/table.csv
-
-Then train with dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv').
-"""
-import argparse
+"""Writes a seen/unseen split of your own images as a table: ``mmcluspro make-split``."""
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from mmcluspro.datasets.folder_tree import left_out, scan_folders
 from mmcluspro.datasets.grouping import count_groups, find_groups
@@ -20,29 +11,12 @@ from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import read_table, write_table
 from mmcluspro.errors import Fault, describe
+from mmcluspro.flags.data_flags import parse_make_split
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro make-split', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('root', type=Path, help='folder of the images, or a CSV file '
-                        'image,attribute,object beside them')
-    parser.add_argument('--table', type=Path, help='CSV image,attribute,object (else: folders)')
-    parser.add_argument('--separator', default='_', help='divides attribute and object')
-    parser.add_argument('--out', type=Path, required=True, help='the CSV to write')
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--unseen-fraction', type=float, default=0.4, help='of the pairs')
-    parser.add_argument('--val-fraction', type=float, default=0.15, help='of a seen pair')
-    parser.add_argument('--test-fraction', type=float, default=0.15, help='of a seen pair')
-    parser.add_argument('--group-by', metavar='WHAT', help='keep images together that belong '
-                        'together: a column of --table, a regular expression with brackets around '
-                        "the part of the file name that names the group, such as '([^/]+)_[0-9]+', "
-                        'or near-duplicates (default: each image on its own)')
-    args = parser.parse_args(argv)
-    if args.out.exists():
-        parser.error(f'{args.out} exists; a split is not overwritten, choose another --out')
+    args = parse_make_split(argv)
     if args.table is None and args.root.suffix.lower() == '.csv' and args.root.is_file():
         args.table, args.root = args.root, args.root.parent
     rows = read_table(args.table, need_split=False) if args.table else scan_folders(

@@ -1,5 +1,4 @@
 """Names the attribute and the object of images: ``mmcluspro predict``."""
-import argparse
 import io
 import sys
 import time
@@ -9,57 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.apis.images import list_images
-from mmcluspro.apis.inferencer import WORLDS, CZSLInferencer
+from mmcluspro.apis.inferencer import CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
+from mmcluspro.flags.model_flags import model_options
+from mmcluspro.flags.predict_flags import parse_predict as parse_args
 from mmcluspro.utils.device import find_device
 from mmcluspro.utils.digest import content_digest, file_digest
-from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
 from mmcluspro.utils.progress import duration
 
 from .result_file import ResultFile, check_suffix
-
-EXAMPLES = """examples:
-  mmcluspro predict best_czsl_auc_epoch_20.pth photo.jpg
-  mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --out result.csv
-  mmcluspro predict best_czsl_auc_epoch_20.pth 'photos/**/*.png' --world open --out result.jsonl
-  mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --pairs pairs.txt --threshold 0.5
-  mmcluspro predict best_czsl_auc_epoch_20.pth photos/ --attributes wet dry --objects cat dog
-
---out .csv: one line per image; .json: a list; .jsonl: one JSON object per line. The same command
-again goes on where it stopped. An image that cannot be read gets a line with the reason in the
-column error."""
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro predict', description='Name the attribute and the object of images.',
-        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoint', help='file that training wrote, best_*.pth')
-    parser.add_argument('images', nargs='+', help='files, folders or quoted patterns')
-    parser.add_argument('--out', help='file for the answers: .csv, .json or .jsonl '
-                        '(default: print them)')
-    parser.add_argument('--pairs', metavar='FILE', help='choose from these pairs, one "attribute '
-                        'object" or "attribute,object" per line; new words are allowed')
-    parser.add_argument('--attributes', nargs='+', metavar='NAME',
-                        help='choose from all pairs of these attributes and --objects')
-    parser.add_argument('--objects', nargs='+', metavar='NAME', help='see --attributes')
-    parser.add_argument('--world', choices=WORLDS, default='closed',
-                        help='closed: the pairs of the training data; open: all pairs of its '
-                        'attributes and objects that are feasible (default: closed)')
-    parser.add_argument('--top-k', type=int, default=3, help='pairs an image (default: 3)')
-    parser.add_argument('--threshold', type=float,
-                        help='abstain when the best probability is lower (default: never)')
-    add_bias_flags(parser)
-    parser.add_argument('--batch-size', type=int, default=32)
-    parser.add_argument('--workers', type=int, default=2, help='threads that read images')
-    parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
-    parser.add_argument('--background', metavar='COLOUR', help='behind transparent pictures, such '
-                        "as white or '#ffeedd'; none drops transparency (default: as in training, "
-                        'otherwise white)')
-    add_model_flags(parser)
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -88,6 +88,7 @@ class ResultFile:
         """Takes half a write back."""
         with suppress(OSError):
             self._file.truncate(size)
+            self._file.seek(0, os.SEEK_END)
             if self.path.suffix == '.json':
                 end = b'[]\n' if not self.done else b'\n]\n'
                 self._file.seek(-3, os.SEEK_END)

@@ -1,7 +1,6 @@
 """Predictions out, corrections in: ``mmcluspro review``."""
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import os
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.errors import FileError, reason_of, shown
+from mmcluspro.flags.data_flags import parse_review as parse_args
 from mmcluspro.utils.atomic import write_json, write_text
 from mmcluspro.utils.inside import inside, leaves, within
 from mmcluspro.utils.plain_files import read_json, read_text
@@ -19,15 +19,6 @@ from mmcluspro.utils.spreadsheet import guard, unguard
 COLUMNS = ('image', 'attribute', 'object', 'probability', 'check')
 FROM_PREDICT = 'Give the CSV file that mmcluspro predict --out wrote.'
 FROM_REVIEW = 'Give the file that mmcluspro review out wrote, or an export of Label Studio (JSON).'
-EXAMPLES = """examples:
-  mmcluspro predict best.pth new_photos/ --out result.csv
-  mmcluspro review out result.csv --root new_photos --out review.csv
-      … correct the columns attribute and object; empty both to leave an image out
-  mmcluspro review in review.csv --root new_photos --table work_dirs/photos/table.csv \\
-      --table-root photos --out more.csv
-  mmcluspro train more.csv
-Label Studio: write review.json instead of review.csv, import it there, and give its JSON export
-back."""
 
 
 class Reviewed(NamedTuple):
@@ -35,25 +26,6 @@ class Reviewed(NamedTuple):
     image: str
     attribute: str
     object: str
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro review', description='Write predictions for people to correct, and read '
-        'the corrections as data to train with.', epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('direction', choices=('out', 'in'))
-    parser.add_argument('file', help='out: CSV of mmcluspro predict; in: the corrected file')
-    parser.add_argument('--root', required=True, help='folder of the images that were predicted')
-    parser.add_argument('--out', required=True, help='out: .csv for a spreadsheet, .json for Label '
-                        'Studio; in: .csv to train with')
-    parser.add_argument('--table', help='in: table of the earlier training, whose rows stay')
-    parser.add_argument('--table-root', help='in: folder of the earlier images (default: that of '
-                        '--table)')
-    parser.add_argument('--prefix', default='/data/local-files/?d=', help='out, for Label Studio: '
-                        'what stands before the names of images (default: its local files)')
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,39 +1,12 @@
 """Testing a checkpoint: ``mmcluspro test`` and ``tools/test.py``."""
-import argparse
 from collections.abc import Sequence
 
 import mmengine
 from mmengine.evaluator import DumpResults
 
 from mmcluspro.engine.hooks import needs_calibration
-from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
-
-EXAMPLES = """examples:
-  mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
-  mmcluspro test clip_zeroshot_shapes.py     # zero-shot CLIP needs no checkpoint"""
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog=None if argv is None else 'mmcluspro test', description='Test a checkpoint.',
-        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file, or the name of one that is shipped')
-    parser.add_argument('checkpoint', nargs='?', help='checkpoint file (default: none, the '
-                        'weights that the config builds, for zero-shot CLIP)')
-    parser.add_argument('--out', help='file for the results (.pkl, .json or .yaml)')
-    parser.add_argument('--out-item', choices=['metrics', 'pred'],
-                        help='what goes into --out (default: pred)')
-    parser.add_argument('--show-dir', help='folder for pictures of the predictions')
-    parser.add_argument('--show', action='store_true', help='show the pictures in a window')
-    parser.add_argument('--interval', type=int, default=1, help='picture every n-th image')
-    parser.add_argument('--wait-time', type=float, default=2, help='seconds a window stays')
-    add_common_flags(parser)
-    parser.set_defaults(log='full' if argv is None else 'short')
-    args = parser.parse_args(argv)
-    if args.out is None and args.out_item is not None:
-        parser.error('--out-item says what goes into a file: give the file with --out.')
-    return args
+from mmcluspro.engine.launch import build_runner, load_config
+from mmcluspro.flags.train_flags import parse_test as parse_args
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -12,59 +12,14 @@ from mmengine.dist import barrier
 from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.engine.config_check import check_fields, check_precision
 from mmcluspro.engine.hooks.console_text import short_path
-from mmcluspro.engine.launch import add_common_flags, build_runner, load_config
+from mmcluspro.engine.launch import build_runner, load_config
 from mmcluspro.engine.precision import use_mixed_precision
 from mmcluspro.engine.ranks import is_first_process, lost_rank
 from mmcluspro.engine.signals import STOP, Stopped, leave_code
 from mmcluspro.engine.work_lock import work_lock
+from mmcluspro.flags.train_flags import parse_train as parse_args
 
 from .own_photos import is_photos, own_config, store_features
-
-EXAMPLES = """examples:
-  mmcluspro train photos/                   # folders attribute_object/, or a CSV file
-  mmcluspro train cluspro_shapes.py
-  mmcluspro train my_config.py --cfg-options train_cfg.max_epochs=5
-  mmcluspro train my_config.py --resume     # go on after an interruption
-exit codes: 0 done, 2 an error that the message explains, 75 stopped by SIGTERM, SIGHUP or SIGUSR1
-after saving (run again with --resume), 130 interrupted
-several GPUs: tools/dist_train.sh CONFIG 4, or torchrun with tools/train.py --launcher pytorch"""
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog=None if argv is None else 'mmcluspro train', description='Train a model.',
-        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('config', help='config file, or the name of one that is shipped; or your '
-                        'pictures: a folder of folders attribute_object/, or a CSV file '
-                        'image,attribute,object')
-    parser.add_argument('--weights', metavar='FILE', help='with pictures: CLIP weights for both '
-                        'towers, a file or a tag of open_clip; or a file of DINOv2, for a CPU; '
-                        'tiny_clip is for drawings (default: a known file in this folder, weights/ '
-                        "or data/weights/, otherwise OpenAI's CLIP)")
-    parser.add_argument('--words', metavar='FILE', help='with pictures and DINOv2: word vectors, '
-                        'such as glove.6B.300d.txt (default: a known file at hand)')
-    parser.add_argument('--arch', help='with pictures: architecture of CLIP (default: ViT-L-14 '
-                        'on a large GPU, otherwise ViT-B-32)')
-    parser.add_argument(
-        '--resume', nargs='?', const='auto', metavar='CHECKPOINT',
-        help='go on from this checkpoint of the same run; without a value, from the latest one '
-        'in the work folder')
-    parser.add_argument('--no-validate', action='store_true',
-                        help='do not evaluate during training')
-    parser.add_argument('--no-test', action='store_true',
-                        help='do not test the best checkpoint after training')
-    parser.add_argument('--report', action=argparse.BooleanOptionalAction,
-                        default=argv is not None, help='after the test, write report.html and the '
-                        'pictures of prototypes for mmcluspro demo (default: yes for the command '
-                        'mmcluspro, no for tools/train.py)')
-    parser.add_argument('--auto-scale-lr', action='store_true',
-                        help='scale the learning rate with the batch size')
-    parser.add_argument('--no-persistent-workers', action='store_true',
-                        help='restart the dataloader workers in each epoch')
-    add_common_flags(parser)
-    parser.set_defaults(log='full' if argv is None else 'short')
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

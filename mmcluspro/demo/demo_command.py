@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mmcluspro.utils.model_flags import add_model_flags, model_options
+from mmcluspro.flags.model_flags import model_options
+from mmcluspro.flags.predict_flags import parse_demo as parse_args
 
-EXAMPLES = """examples:
-  mmcluspro demo                                  the shipped tiny CLIP, nothing to train
-  mmcluspro demo best_czsl_auc_epoch_15.pth       your model, with its prototypes
-  mmcluspro demo --port 8000 --host 0.0.0.0       for other machines of the network"""
 # Gradio serves what lies in the second one as it is, so that uploads must not get there.
 UPLOADS, PICTURES = 'uploads', 'examples'
 MAX_PIXELS = 50_000_000  # of strangers; 150 MB once decoded
@@ -22,26 +19,6 @@ NO_FILE = ('Zero-shot: the tiny CLIP of the package on the pairs of Shapes, noth
            'trained. Seen and unseen are those of the data.')
 NO_PROTOTYPES = ('This model has no prototypes. A ClusPro checkpoint that training wrote has '
                  'them: start the page with mmcluspro demo CHECKPOINT.')
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro demo', description='A web page that names attribute and object of '
-        'pictures.', epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoint', nargs='?', help='file that training wrote, best_*.pth '
-                        '(default: zero-shot with the tiny CLIP of the package)')
-    parser.add_argument('--host', default='127.0.0.1', help='address to listen at; 0.0.0.0 lets '
-                        'other machines in (default: 127.0.0.1, this machine only)')
-    parser.add_argument('--port', type=int, help='default: the first free one from 7860 on')
-    parser.add_argument('--share', action='store_true', help='also a public link, through a '
-                        "server of Gradio's makers (default: off)")
-    parser.add_argument('--images', metavar='FILE', help='pictures of prototypes and examples: '
-                        'prototype_images.json that mmcluspro train and mmcluspro report write '
-                        '(default: the one beside the checkpoint); none shows none')
-    parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
-    add_model_flags(parser)
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

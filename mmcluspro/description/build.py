@@ -11,10 +11,10 @@ from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError, reason_of
+from mmcluspro.flags.model_flags import PLACES
 from mmcluspro.models.state import restorable_keys
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT
-from mmcluspro.utils.model_flags import PLACES
 
 from .budget import allowed_numbers, limited
 from .schema import PACKAGES

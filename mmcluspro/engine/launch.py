@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
@@ -18,37 +18,13 @@ from .data_field import merge_options, place_data
 from .messages import ConfigError, raised_here, reason
 from .runner import SafeRunner
 
-LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
-
-
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that training and testing have in common."""
-    parser.add_argument('--work-dir', help='folder for logs, checkpoints and pictures '
-                        '(default: work_dirs/<name of the config>)')
-    parser.add_argument('--amp', action='store_true',
-                        help='mixed precision: bfloat16, or float16 on GPUs that lack it')
-    parser.add_argument('--log', choices=('short', 'full'), help='what the console shows; the log '
-                        'file has everything (default: short for the command mmcluspro, full for '
-                        'the scripts in tools/)')
-    parser.add_argument('--no-pin-memory', action='store_true',
-                        help='do not pin host memory in the dataloaders')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-        help='override config fields, for example train_cfg.max_epochs=3 '
-        'model.head.fusion=logits; lists as key="[a,b]", without spaces')
-    parser.add_argument('--launcher', choices=LAUNCHERS, default='none', help='job launcher')
-    # torchrun sets LOCAL_RANK; older launchers pass it as a flag.
-    parser.add_argument('--local_rank', '--local-rank', type=int, default=0,
-                        help=argparse.SUPPRESS)
-
 
 def load_config(args: argparse.Namespace, phases: tuple[str, ...],
                 persistent_workers: bool) -> Config:
     """Reads the config file and merges the flags of the command line.
 
     Args:
-        args (argparse.Namespace): Parsed flags of :func:`add_common_flags`,
-            and ``config``.
+        args (argparse.Namespace): Flags of ``mmcluspro train`` or ``test``.
         phases (tuple[str]): Whose dataloaders get the default settings.
         persistent_workers (bool): Keep dataloader workers between epochs.
 

@@ -1,5 +1,4 @@
 """``mmcluspro export``: an ONNX file of the image side and a table of text features."""
-import argparse
 import json
 import warnings
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ import numpy as np
 
 from mmcluspro.apis import load_model
 from mmcluspro.apis.pair_file import read_pairs
-from mmcluspro.utils.model_flags import add_bias_flags, add_model_flags, model_options
+from mmcluspro.flags.model_flags import model_options
+from mmcluspro.flags.predict_flags import parse_export
 
 from .check import TOLERANCE, Difference, largest_difference, require_portable
 from .files import writable
@@ -20,11 +20,6 @@ from .smaller import write_half, write_int8
 from .text_table import asked_candidates, make_table, write_table
 
 VARIANTS = {'fp16': write_half, 'int8': write_int8}
-EPILOG = """examples:
-  mmcluspro export work_dirs/cluspro_shapes/best.pth --out tagger.onnx
-  mmcluspro export best.pth --out tagger.onnx --half --int8   # also tagger_fp16.onnx, …
-  mmcluspro export best.pth --pairs pairs.txt --table-only --table pets.npz
-docs/examples/onnx_predict.py reads the files without torch."""
 
 
 def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | None = None,
@@ -100,26 +95,8 @@ def _judge(found: Difference, name: str, path: Path) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro export', description=__doc__, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoint', help='file of tools/train.py or publish_model.py')
-    parser.add_argument('--out', help='ONNX file (default: the name of the checkpoint with .onnx, '
-                        'in the current folder)')
-    parser.add_argument('--table', help='file of the text features (default: as --out, with .npz)')
-    parser.add_argument('--pairs', metavar='FILE', help='one "attribute object" or '
-                        '"attribute,object" per line; new words are allowed (default: the pairs of '
-                        'the data)')
-    parser.add_argument('--world', choices=['closed', 'open'], default='closed',
-                        help='without --pairs: the pairs of the data, or all feasible ones')
-    parser.add_argument('--table-only', action='store_true',
-                        help='other pairs for a graph that is there already')
-    parser.add_argument('--half', action='store_true', help='also write half precision')
-    parser.add_argument('--int8', action='store_true', help='also write weights of eight bits')
-    add_bias_flags(parser)
-    add_model_flags(parser)
-    args = parser.parse_args(argv)
+    """Parses the command line and exports."""
+    args = parse_export(argv)
     variants = [name for name, wanted in (('fp16', args.half), ('int8', args.int8)) if wanted]
     export_model(
         args.checkpoint, args.out or f'{Path(args.checkpoint).stem}.onnx', args.table,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,12 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
     return model.float().eval().requires_grad_(False)
 
 
+@cache
 def get_tokenizer(arch: str) -> Any:
-    """The tokenizer of an architecture: texts -> LongTensor (N, context_length)."""
+    """The tokenizer of an architecture: texts -> LongTensor (N, context_length).
+
+    Models of one process share it: it has no state, and takes 50 ms to read its vocabulary.
+    """
     arch_config(arch)
     return open_clip.get_tokenizer(arch)
 

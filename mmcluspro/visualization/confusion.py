@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from mmcluspro.flags.picture_flags import MOST
 from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.spreadsheet import guard
 
@@ -28,7 +29,6 @@ from .style import (
     write,
 )
 
-MOST = 16  # classes of a picture: so many are legible at the text width of a paper
 LABEL, GAP, HEAD, ROW = 1.1, 0.06, 0.3, 0.2  # inches
 OTHERS = 'others'
 

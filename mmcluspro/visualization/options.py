@@ -1,4 +1,4 @@
-"""Flags that the commands of pictures share, and what they load."""
+"""Loads the checkpoints, images and names that the flags of a picture command ask for."""
 from __future__ import annotations
 
 import argparse
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from mmengine.config import Config, DictAction
+from mmengine.config import Config
 
 from mmcluspro.apis import load_model
 from mmcluspro.apis.checkpoint_file import read_checkpoint
@@ -18,32 +18,11 @@ from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
+from mmcluspro.flags.model_flags import model_options
 from mmcluspro.utils.device import find_device
-from mmcluspro.utils.model_flags import add_model_flags, model_options
 
 from .phase_run import phase_dataset
 from .style import save
-
-
-def add_out_flag(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds ``--out``."""
-    parser.add_argument('--out', default=default, help='picture to write, as .png and as .svg '
-                        f'(default: {default})')
-
-
-def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
-    """Adds what running a checkpoint over images needs."""
-    parser.add_argument('--phase', choices=['train', 'val', 'test'], default=phase,
-                        help=f'whose images (default: {phase})')
-    parser.add_argument('--device', default='cpu', help="for example 'cuda' (default: cpu)")
-    parser.add_argument('--batch-size', type=int, default=64, help='images at once (default: 64)')
-    parser.add_argument('--data-root', help='folder of the images (default: the one that our '
-                        'configs name for the dataset)')
-    add_model_flags(parser, 'your config file: its images are taken, and its model for a '
-                    'checkpoint that describes none; the config inside a checkpoint is never built')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action=DictAction, metavar='KEY=VALUE',
-        help='change fields of --config, for example test_dataloader.dataset.indices=100')
 
 
 def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[list[Any],
@@ -52,7 +31,7 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
 
     Args:
         paths (Sequence[str]): Checkpoints of the same label space.
-        args (argparse.Namespace): Flags of :func:`add_run_flags`.
+        args (argparse.Namespace): Flags of :func:`~mmcluspro.flags.shared_flags.add_run_flags`.
 
     Returns:
         tuple: The models, and the dataset.
@@ -97,7 +76,7 @@ def open_phase(model: Any, phase: str, args: argparse.Namespace) -> CZSLDataset:
     Args:
         model (CompositionalClassifier): Of :func:`open_checkpoints`.
         phase (str): 'train', 'val' or 'test'.
-        args (argparse.Namespace): Flags of :func:`add_run_flags`.
+        args (argparse.Namespace): Flags of :func:`~mmcluspro.flags.shared_flags.add_run_flags`.
     """
     return phase_dataset(model, phase, _config(args) if args.config else None,
                          **(dict(data_root=args.data_root) if args.data_root else {}))

@@ -10,12 +10,13 @@ from mmengine.runner import Runner
 from mmcluspro.apis.prototype_images import PrototypeImages
 from mmcluspro.engine.hooks.parts import unwrap
 from mmcluspro.evaluation import PredictionMetric
+from mmcluspro.flags.picture_flags import MAX_IMAGES
 from mmcluspro.registry import HOOKS
 
 from .phase_answers import PhaseAnswers, known_space
 from .phase_run import phase_dataset
 from .report import Report, build_report, leave_report, read_run
-from .thumbnails import MAX_IMAGES, add_examples, prototype_images
+from .thumbnails import add_examples, prototype_images
 
 NAME = 'report.html'
 

@@ -15,6 +15,7 @@ from mmcluspro.apis.prototype_images import (
     bank_digest,
 )
 from mmcluspro.datasets import CZSLDataset
+from mmcluspro.flags.picture_flags import MAX_IMAGES
 
 from .cases import choose_cases
 from .nearest_images import NearestImages
@@ -23,7 +24,6 @@ from .phase_run import evenly, image_batches, picture, unit_features
 
 SIDE, EXAMPLE_SIDE = 72, 320  # pixels
 MOST = 64  # primitives of a branch
-MAX_IMAGES = 2000
 
 
 def prototype_images(model: Any, dataset: CZSLDataset, count: int = 4, most: int = MOST,

@@ -80,10 +80,34 @@ def test_configs_elsewhere_find_the_shipped_ones(tmp_path, monkeypatch):
 
 
 def test_help_imports_no_torch_and_so_takes_no_time():
-    code = ("import sys; from mmcluspro.cli import main; main(['--help']); "
-            "sys.exit(bool({'torch', 'mmengine', 'mmcv'} & set(sys.modules)))")
+    code = ('import sys\nfrom mmcluspro.cli import COMMANDS, main\n'
+            "for words in (['--help'], *([name, flag] for name in COMMANDS\n"
+            "              for flag in ('--help', '--no-such-flag'))):\n"
+            '    try:\n        main(words)\n    except SystemExit:\n        pass\n'
+            "sys.exit(bool({'torch', 'numpy', 'mmengine', 'matplotlib'} & set(sys.modules)))")
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith('usage: mmcluspro COMMAND')
+    assert done.stdout.count('\noptions:') == len(cli.COMMANDS)
+
+
+def test_flags_offer_what_the_package_knows():
+    from mmcluspro.apis.inferencer import WORLDS
+    from mmcluspro.datasets.dataset_check import DATASET_NAMES
+    from mmcluspro.datasets.splits import PHASES
+    from mmcluspro.features.writer import DTYPES
+    from mmcluspro.flags import data_flags, shared_flags
+    assert data_flags.DATASETS == DATASET_NAMES
+    assert tuple(shared_flags.PHASES) == tuple(PHASES)
+    assert tuple(shared_flags.WORLDS) == tuple(WORLDS)
+    for dtype in DTYPES:
+        assert data_flags.parse_extract_features(['a.py', '--dtype', dtype]).dtype == dtype
+
+
+def test_an_option_without_a_value_is_named(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(['train', 'cluspro_shapes.py', '--cfg-options', 'train_cfg.max_epochs'])
+    assert ended.value.code == 2
+    assert "--cfg-options takes KEY=VALUE, got 'train_cfg.max_epochs'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('words, says', [(['predict', 'no.pth', 'no.jpg'], True),

@@ -3,6 +3,7 @@ import csv
 import json
 import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -226,22 +227,26 @@ def test_links_that_go_in_circles_end(photos):
 @pytest.mark.parametrize('suffix', ['.csv', '.json', '.jsonl'])
 @pytest.mark.parametrize('before', [0, 2])
 @pytest.mark.parametrize('part', [0, 1, 17])
-def test_a_full_disk_leaves_a_whole_file(suffix, before, part, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_a_whole_file(suffix, before, part, tmp_path):
+    """The limit of a process on the size of files stands for the end of the disk."""
     path = tmp_path / f'result{suffix}'
     result = ResultFile(path, {}, top_k=1)
     if before:
         result.append([answer(f'{i}.png') for i in range(before)])
     whole = path.read_bytes()
 
-    def full(file, content):
-        file.write(bytes(content)[:part])
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr('mmcluspro.cli.result_file._write_all', full)
-    with pytest.raises(OSError, match=rf'{before} images are in it. Make room'):
-        result.append([answer('9.png')])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + part, hard))
+    try:
+        with pytest.raises(OSError, match=rf'{before} images are in it. Make room'):
+            result.append([answer('9.png')])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == whole
+    result.append([answer('9.png')])
     result.close()
+    names = [row['image'] for row in rows_of(path)]
+    assert names == [*(f'{i}.png' for i in range(before)), '9.png']
 
 
 @pytest.mark.slow

@@ -102,8 +102,10 @@ def projection(tmp_path_factory):
 
 
 @pytest.fixture
-def small_config(published, vectors, projection, tmp_path):
+def small_config(published, vectors, projection, tmp_path, monkeypatch):
     """Reads a config and cuts it down to one iteration each of training and validation."""
+    # Its text is not made pretty, which a run does four times.
+    monkeypatch.setattr('mmengine.config.config.FormatCode', lambda text, **_: (text, True))
 
     def read(path):
         cfg = Config.fromfile(Path(path))

@@ -32,9 +32,8 @@ def without_files(node, vectors):
             node[key] = vectors
 
 
-def build(path, space, vectors=None):
+def build(cfg, space, vectors=None):
     """The model of a config, without weights, on the meta device."""
-    cfg = Config.fromfile(CONFIGS / path)
     init_default_scope('mmpretrain')
     cfg.model.space = None
     model = cfg.model.to_dict()
@@ -64,7 +63,7 @@ def test_it_builds_and_its_parts_name_the_same_data(path, words):
             dataset = cfg[f'{phase}_dataloader'].dataset
             assert dataset.phase == phase
             assert {key: dataset[key] for key in space} == space
-    model = build(path, small_space(), words)
+    model = build(cfg, small_space(), words)
     # A projection learns only where no file gives it, and the files were taken out.
     learns = [name for name, p in model.named_parameters() if p.requires_grad
               and not (name.startswith('backbone.proj.') and cfg.model.backbone.get('pretrained'))]
@@ -87,7 +86,7 @@ def bases(path):
 
 
 def parts(path):
-    """The folders of the parts that a config consists of: of its own, or of the config it varies."""
+    """The folders of the parts of a config: its own, or those of the config that it varies."""
     below = bases(path)
     varied = [other for other in below if '_base_' not in other.parts]
     assert len(varied) <= 1, f'{path} varies {len(varied)} configs'
@@ -129,7 +128,7 @@ def test_trainable_parameters_on_ut_zappos_part_by_part(path, tower, adapters):
     space = CompositionSpace([f'attribute{i}' for i in range(16)],
                              [f'object{i}' for i in range(12)], pairs, [True] * 83)
 
-    model = build(path, space)
+    model = build(Config.fromfile(CONFIGS / path), space)
 
     count = lambda module: sum(p.numel() for p in module.parameters() if p.requires_grad)
     assert count(model.backbone) == tower

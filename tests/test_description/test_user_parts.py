@@ -13,8 +13,8 @@ from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.description import Refusal, checked, describe, import_modules
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.errors import FileError
+from mmcluspro.flags.model_flags import add_model_flags, model_options
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.model_flags import add_model_flags, model_options
 from mmcluspro.utils.paths import WEIGHTS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

@@ -34,16 +34,21 @@ def test_everything_is_read_from_the_averaged_weights(run, tmp_path, monkeypatch
         'model.head.feasibility': 'trained', 'train_cfg.max_epochs': 1,
         'train_dataloader.dataset.indices': 256,
         'custom_hooks': [dict(type='EMAHook', momentum=0.3)]})
-    used, seen = [], []
-    process = CZSLMetric.process
+    given, used, seen = [], [], []
+    process, set_feasibility = CZSLMetric.process, CZSLMetric.set_feasibility
+
+    def keep(metric, rho):
+        given.append(rho.clone())
+        set_feasibility(metric, rho)
 
     def spy(metric, batch, samples):
         if metric.world == 'open' and not metric.results:
-            used.append(metric._rho)
+            used.append(given[-1])
             seen.append(head_feasibility(runner.model.head, runner.val_dataloader.dataset.space))
         return process(metric, batch, samples)
 
     monkeypatch.setattr(CZSLMetric, 'process', spy)
+    monkeypatch.setattr(CZSLMetric, 'set_feasibility', keep)
     runner.train()
 
     assert len(used) == 1

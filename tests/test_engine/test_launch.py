@@ -119,10 +119,10 @@ def test_an_interrupt_says_how_to_go_on(words, said, capsys):
 
 
 def test_an_interrupted_training_names_its_checkpoint(monkeypatch, tmp_path):
-    def interrupted(*_):
+    def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, '_train', interrupted)
+    monkeypatch.setattr(train, 'build_runner', interrupted)
     command = ['cluspro_shapes.py', '--work-dir', str(tmp_path)]
     with pytest.raises(KeyboardInterrupt, match='no checkpoint in .* yet: run the same command'):
         train.main(command)

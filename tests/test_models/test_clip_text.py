@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mmcluspro.models import compact_state_hooks
+from mmcluspro.models import compact_state_hooks, get_tokenizer
 from mmcluspro.models.text import CLIPText, clip_text
 from mmcluspro.registry import MODELS
 
@@ -36,7 +36,6 @@ WHOLE = {
 ATTRIBUTES = ['Faux.Fur', 'old', 'red', 'unpainted']
 OBJECTS = ['Boots.Mid-Calf', 'cat', 'dog', 'sofa', 'wardrobe']
 PAIRS = torch.tensor([[1, 1], [0, 0], [3, 4], [1, 0], [0, 3], [3, 2], [1, 4]])
-TOKENIZER = functools.lru_cache(clip_text.get_tokenizer)  # reading its vocabulary takes a while
 HARD = dict(learn=(), names='tokens')
 
 
@@ -67,10 +66,8 @@ def models(weights):
 
 
 @pytest.fixture
-def build(weights, models, monkeypatch):
+def build(weights, models):
     """CLIPText and the whole open_clip model with the same weights."""
-    monkeypatch.setattr(clip_text, 'get_tokenizer', TOKENIZER)
-
     def _build(arch='text_plain', attributes=ATTRIBUTES, objects=OBJECTS, **kwargs):
         model = models(arch)
         text = CLIPText(attributes, objects, arch=arch, pretrained=str(weights / f'{arch}.pt'),
@@ -167,7 +164,7 @@ def test_towers_of_other_libraries_take_whole_sequences(monkeypatch):
     model.text, model.logit_scale = OtherTower(), torch.tensor(1.0)
     monkeypatch.setattr(clip_text, 'load_clip', lambda *_, **__: model)
     text = CLIPText(ATTRIBUTES, OBJECTS, arch='text_plain', prompt=HARD)
-    tokens = TOKENIZER('text_plain')(['a photo of old cat'])
+    tokens = get_tokenizer('text_plain')(['a photo of old cat'])
 
     got = text.encode_pairs(torch.tensor([[1, 1]]))
 
@@ -216,7 +213,7 @@ def test_hard_prompts_are_the_sentences_themselves(build, prefix_tree):
     words = [['faux fur', 'old', 'red', 'unpainted'],
              ['boots mid calf', 'cat', 'dog', 'sofa', 'wardrobe']]
     sentences = [f'a photo of {words[0][a]} {words[1][o]}' for a, o in PAIRS.tolist()]
-    tokens = TOKENIZER('text_plain')(sentences)
+    tokens = get_tokenizer('text_plain')(sentences)
 
     got = text.encode_pairs(PAIRS)
 
@@ -229,7 +226,8 @@ def test_tokens_are_all_states_of_the_tower(build, arch):
     holder = model.text if hasattr(model, 'text') else model
     words = [['faux fur', 'old', 'red', 'unpainted'],
              ['boots mid calf', 'cat', 'dog', 'sofa', 'wardrobe']]
-    ids = TOKENIZER(arch)([f'a photo of {words[0][a]} {words[1][o]}' for a, o in PAIRS.tolist()])
+    ids = get_tokenizer(arch)(
+        [f'a photo of {words[0][a]} {words[1][o]}' for a, o in PAIRS.tolist()])
     found = []
     handle = holder.ln_final.register_forward_hook(lambda _, __, output: found.append(output))
     pooled = model.encode_text(ids)
@@ -267,7 +265,7 @@ def test_pretrained_names_are_plain_sentences_whatever_was_learned(build, prefix
     text, model = build(prefix_tree=prefix_tree)
     for parameter in text.prompt.parameters():
         parameter.data += torch.randn_like(parameter)
-    tokens = TOKENIZER('text_plain')(['a photo of boots mid calf', 'a photo of cat'])
+    tokens = get_tokenizer('text_plain')(['a photo of boots mid calf', 'a photo of cat'])
 
     got = text.pretrained(['Boots.Mid-Calf', 'cat'])
 
@@ -281,7 +279,7 @@ def test_sentences_are_those_of_the_tower_and_kept(build, prefix_tree):
     sentences = ['two cats asleep', 'an old, unpainted wardrobe', 'red']
     got = text.encode_sentences(sentences)
 
-    tokens = TOKENIZER('text_plain')(sentences)
+    tokens = get_tokenizer('text_plain')(sentences)
     assert torch.allclose(got, normalize(model.encode_text(tokens), dim=-1), atol=1e-5)
     assert text.encode_sentences(sentences) is got and not got.requires_grad
     for number in range(4):
@@ -294,7 +292,7 @@ def test_sentences_are_those_of_the_tower_and_kept(build, prefix_tree):
 
 def test_readable_gives_names_other_words(build):
     text, model = build(prompt=HARD, readable={'Boots.Mid-Calf': 'shoe'})
-    tokens = TOKENIZER('text_plain')(['a photo of old shoe'])
+    tokens = get_tokenizer('text_plain')(['a photo of old shoe'])
 
     got = text.encode_pairs(torch.tensor([[1, 0]]))
 

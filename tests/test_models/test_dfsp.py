@@ -89,10 +89,11 @@ def test_attention_is_that_of_torch(memory, dropout):
     x, y = torch.randn(3, 5, 128), torch.randn(3, memory, 128)
     for query, read in ((x, y), (x[:1], y), (x, y[:1])):
         torch.manual_seed(1)
-        got = block._attention(query, read)
-        whole = [z.expand(3, -1, -1).contiguous() for z in (query, read)]
+        got = block(query, read)  # its MLP starts with zeros
+        normed = block.norm_x(query), block.norm_y(read)
+        whole = [z.expand(3, -1, -1).contiguous() for z in normed]
         torch.manual_seed(1)
-        want = block.attn(whole[0], whole[1], whole[1], need_weights=False)[0]
+        want = query + block.attn(whole[0], whole[1], whole[1], need_weights=False)[0]
         torch.testing.assert_close(got.expand_as(want), want, rtol=1e-4, atol=1e-4)
 
 

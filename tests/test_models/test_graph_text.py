@@ -4,6 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from mmcluspro.models import Candidates
+from mmcluspro.models.text.word_vectors import embed_names
 from mmcluspro.models.zoo.graph_text import name_rows
 
 GRAPH = dict(out_dim=8, hidden_dims=[7], dropout=0.0)
@@ -107,7 +108,7 @@ def test_a_new_name_changes_no_other_feature(word_head, word_space):
     torch.testing.assert_close(after[1][:5], before[1])
     torch.testing.assert_close(after[2], before[2])
     # It hears only itself.
-    state = text._vectors(['teal'])[0]
+    state = F.normalize(embed_names(['teal'], text.path), dim=1)[0]
     for place, layer in enumerate(text.layers):
         state = layer.linear(state)
         state = state if place else state.relu()

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from mmcluspro.errors import FileError
 from mmcluspro.models import Features
-from mmcluspro.models.zoo.plid import TEMPLATES, upper_bound
+from mmcluspro.models.zoo.plid import TEMPLATES, smoothed, upper_bound
 
 from .conftest import untouched
 
@@ -99,16 +99,21 @@ def test_losses_under_the_upper_bound(clip_head, word_batch, group):
         'prompt', 'enhance'}
 
 
-def test_smoothing_stays_inside_the_attribute(clip_head):
-    head = make(clip_head, smoothing=0.2)
-    candidates = head.train_candidates
-    target = head._target(torch.arange(len(candidates)), candidates)
-    owner = candidates.pairs[:, 0]
-    for i, row in enumerate(target):
-        for j, value in enumerate(row.tolist()):
-            others = int((owner == owner[i]).sum()) - 1
-            expected = 0.8 if i == j else 0.2 / others if owner[i] == owner[j] else 0.0
-            assert value == pytest.approx(expected)
+def test_smoothing_stays_inside_the_attribute():
+    owner, label = torch.tensor([0, 0, 1, 0, 2]), torch.tensor([3, 2, 0])  # 1 has a single pair
+    torch.testing.assert_close(smoothed(label, owner, 0.2), torch.tensor([
+        [0.1, 0.1, 0.0, 0.8, 0.0], [0.0, 0.0, 0.8, 0.0, 0.0], [0.8, 0.1, 0.0, 0.1, 0.0]]))
+
+
+def test_the_loss_of_pairs_is_smoothed(clip_head, word_batch):
+    features, samples = images(word_batch)
+    losses = []
+    for smoothing in (0.0, 0.3):
+        head = make(clip_head, smoothing=smoothing)
+        torch.manual_seed(0)
+        losses.append(head.terms(head.step(features, head.labels(samples))))
+    assert losses[0]['attr_loss'] == losses[1]['attr_loss']
+    assert (losses[0]['pair_loss'] - losses[1]['pair_loss']).abs() > 1e-3
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS = (
-    ('version', 'requirements', 'errors', 'registry', 'utils'),
+    ('version', 'requirements', 'errors', 'registry', 'utils', 'flags'),
     ('features', ),
     ('datasets', ),
     ('models', ),

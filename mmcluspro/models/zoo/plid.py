@@ -219,20 +219,11 @@ class PLIDHead(ThreePathHead):
                                           )[0].view(-1, *samples.shape[1:])
             image = F.normalize(step.features.paths[path].float(), dim=1)
             bound = upper_bound(image, samples, owner[label])[:, owner]
-            target = self._target(label, candidates) if name == 'pair' else label
+            target = smoothed(label, candidates.pairs[:, 0], self.smoothing) if (
+                name == 'pair' and self.smoothing) else label
             losses[f'{name}_loss'] = self.loss_weights[name] * F.cross_entropy(
                 logit + 0.5 * scale**2 * bound, target)
         return {name: loss for name, loss in losses.items() if self.loss_weights[name[:-5]]}
-
-    def _target(self, label: Tensor, candidates: Candidates) -> Tensor:
-        """Labels, or with smoothing their distribution over the pairs of the same attribute."""
-        if not self.smoothing:
-            return label
-        attr = candidates.pairs[:, 0]
-        alike = (attr[label][:, None] == attr).float().scatter(1, label[:, None], 0.0)
-        others = alike.sum(dim=1, keepdim=True)
-        target = self.smoothing * alike / others.clamp_min(1)
-        return target.scatter(1, label[:, None], 1 - self.smoothing)
 
     def portable(self) -> Portable:
         """Cosines and their fusion in numpy."""
@@ -247,6 +238,22 @@ def fused(logits: Logits, candidates: Candidates, share: float) -> Tensor:
     attr, obj = candidates.pairs.T
     return (1 - share) * logits.composition + share * (
         logits.attribute.index_select(1, attr) + logits.object.index_select(1, obj))
+
+
+def smoothed(label: Tensor, attr: Tensor, smoothing: float) -> Tensor:
+    """Labels as distributions: a share goes to the other pairs with the same attribute.
+
+    Args:
+        label (Tensor): True pair of each image, shape (B,).
+        attr (Tensor): Attribute of each pair, shape (P,).
+        smoothing (float): The share of the other pairs together.
+
+    Returns:
+        Tensor: Shape (B, P). A row sums to less than 1 where the attribute has no other pair.
+    """
+    alike = (attr[label][:, None] == attr).float().scatter(1, label[:, None], 0.0)
+    target = smoothing * alike / alike.sum(dim=1, keepdim=True).clamp_min(1)
+    return target.scatter(1, label[:, None], 1 - smoothing)
 
 
 def upper_bound(image: Tensor, samples: Tensor, labels: Tensor) -> Tensor:

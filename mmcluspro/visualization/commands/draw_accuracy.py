@@ -1,16 +1,11 @@
-"""Draws the accuracy of each attribute and object, of one or several models; also as CSV.
-
-    mmcluspro accuracy BASELINE.pth CLUSPRO.pth
-
-An attribute (object) counts as right when that of the best pair of the closed world is right, as in
-attr_acc and obj_acc of the evaluation: without a bias, unless --bias adds one.
-"""
-import argparse
+"""Draws the accuracy of each attribute and object: ``mmcluspro accuracy``."""
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from mmcluspro.flags.picture_flags import parse_accuracy as parse_args
 
 from ..accuracy import (
     PrimitiveAccuracy,
@@ -19,8 +14,6 @@ from ..accuracy import (
     write_accuracy,
 )
 from ..options import (
-    add_out_flag,
-    add_run_flags,
     open_checkpoints,
     run_names,
     save_and_say,
@@ -29,22 +22,6 @@ from ..phase_run import run_phase
 from ..primitives import names_of
 
 TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro accuracy', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT')
-    parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
-    parser.add_argument('--most', type=int, default=24, help='rows of a panel at most: the most '
-                        'frequent primitives (default: 24); the CSV has all')
-    parser.add_argument('--bias', type=float, default=0.0,
-                        help='added to the scores of unseen pairs (default: 0)')
-    add_run_flags(parser, 'test')
-    add_out_flag(parser, 'primitive_accuracy.png')
-    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

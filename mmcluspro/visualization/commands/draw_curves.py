@@ -1,34 +1,13 @@
-"""Draws the seen-unseen curves of several runs in one picture.
-
-    mmcluspro curves work_dirs/baseline_shapes work_dirs/cluspro_shapes
-
-A run is the work folder of tools/train.py or tools/test.py, which leave test_curve.json there, or
-such a file. The AUC and HM of the legend are those of the standard protocol; the dots are the best
-harmonic means.
-"""
-import argparse
+"""Draws the seen-unseen curves of several runs: ``mmcluspro curves``."""
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcluspro.flags.picture_flags import parse_curves as parse_args
+
 from .. import StoredCurve, draw_curves, read_curves
-from ..options import add_out_flag, run_names, save_and_say
+from ..options import run_names, save_and_say
 
 WORLDS = {'closed': 'Closed world', 'open': 'Open world'}
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro curves', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('runs', nargs='+', metavar='RUN', help='work folder, or *_curve.json')
-    parser.add_argument('--names', nargs='+', help='names of the runs (default: their folders)')
-    parser.add_argument('--phase', choices=['val', 'test'], default='test',
-                        help='which evaluation of a folder (default: test)')
-    parser.add_argument('--world', choices=['closed', 'open', 'both'], default='both',
-                        help='default: both, side by side')
-    add_out_flag(parser, 'curves.png')
-    return parser.parse_args(argv)
 
 
 def read_run(run: str, phase: str) -> dict[str, StoredCurve]:

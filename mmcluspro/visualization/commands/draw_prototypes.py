@@ -1,42 +1,18 @@
-"""Shows what each prototype stands for: the training images nearest to it.
-
-    mmcluspro prototypes CLUSPRO.pth --primitive red star
-
-The number before a row is the share of the primitive's images that are nearer to this prototype
-than to its others. A prototype that training hardly used is called dead, its images are pale.
-"""
-import argparse
+"""Shows the training images nearest to each prototype: ``mmcluspro prototypes``."""
 from collections.abc import Sequence
 from typing import Any
 
 from mmcluspro.datasets import CZSLDataset
+from mmcluspro.flags.picture_flags import parse_prototypes as parse_args
 
 from ..nearest_images import NearestImages
 from ..options import (
-    add_out_flag,
-    add_run_flags,
     open_checkpoints,
     save_and_say,
 )
 from ..phase_run import evenly, picture, run_phase
 from ..primitives import BRANCHES, names_of, split_by_branch
 from ..prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro prototypes', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoint', help='of a ClusPro model, with its prototypes')
-    parser.add_argument('--primitive', nargs='+', required=True, metavar='NAME',
-                        help='attributes or objects; attr:NAME and obj:NAME for a name of both')
-    parser.add_argument('--images', type=int, default=5, help='images per prototype (default: 5)')
-    parser.add_argument('--max-images', type=int, metavar='N',
-                        help='look at N evenly spread images only (default: all)')
-    add_run_flags(parser, 'train')
-    add_out_flag(parser, 'prototypes.png')
-    return parser.parse_args(argv)
 
 
 def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:

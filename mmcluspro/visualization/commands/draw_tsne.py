@@ -1,20 +1,13 @@
-"""Draws t-SNE of attribute and object features, one model beside the other (the paper's Fig. 4).
-
-    mmcluspro tsne BASELINE.pth CLUSPRO.pth
-
-Colours are primitives, stars their prototypes. The silhouette in the titles is computed from the
-features themselves: 1 for classes far apart, 0 for classes in one heap.
-"""
-import argparse
+"""Draws t-SNE maps of attribute and object features: ``mmcluspro tsne``."""
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from mmcluspro.flags.picture_flags import parse_tsne as parse_args
+
 from ..options import (
-    add_out_flag,
-    add_run_flags,
     open_checkpoints,
     run_names,
     save_and_say,
@@ -24,27 +17,6 @@ from ..primitives import most_frequent, names_of, split_by_branch
 from ..tsne import Cloud, draw_tsne, require_sklearn
 
 TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro tsne', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT',
-                        help='usually the baseline, then ClusPro')
-    parser.add_argument('--names', nargs='+', help='names of the models (default: their folders)')
-    parser.add_argument('--primitives', nargs='+', metavar='NAME',
-                        help='attributes and objects to show (default: the most frequent ones)')
-    parser.add_argument('--most', type=int, default=8,
-                        help='how many of the most frequent ones (default: 8)')
-    parser.add_argument('--max-images', type=int, default=2000,
-                        help='images to look at, evenly spread (default: 2000)')
-    parser.add_argument('--perplexity', type=float, default=30.0, help='default: 30')
-    parser.add_argument('--seed', type=int, default=0, help='the same seed, the same picture')
-    add_run_flags(parser, 'test')
-    add_out_flag(parser, 'tsne.png')
-    return parser.parse_args(argv)
 
 
 def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Tensor,

@@ -1,39 +1,15 @@
-"""Writes a report of a run as one HTML file: numbers, curves, tables, mistakes, prototypes.
-
-    mmcluspro report work_dirs/cluspro_shapes
-    mmcluspro report best_czsl_auc_epoch_16.pth --out report.html
-
-mmcluspro train writes it at its end. The file needs nothing else and no network. Beside the
-checkpoint, prototype_images.json is written, with which mmcluspro demo shows the training images
-nearest to each prototype.
-"""
-import argparse
+"""Writes a report of a run as one HTML file: ``mmcluspro report``."""
 from collections.abc import Sequence
 from pathlib import Path
 
 from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.flags.picture_flags import parse_report as parse_args
 
-from ..options import add_run_flags, open_checkpoints, open_phase
+from ..options import open_checkpoints, open_phase
 from ..phase_answers import answer_phase
 from ..report import build_report, leave_report, read_run
 from ..report_hook import NAME
-from ..thumbnails import MAX_IMAGES, add_examples, prototype_images
-
-
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        prog='mmcluspro report', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('run', help='work folder of a run, or a checkpoint')
-    parser.add_argument('--out', help=f'default: {NAME} in the folder of the run')
-    parser.add_argument('--title', help='default: the name of the folder')
-    parser.add_argument('--cases', type=int, default=24, help='mistakes to show (default: 24)')
-    parser.add_argument('--max-images', type=int, default=MAX_IMAGES, metavar='N',
-                        help='training images to look at for the pictures of prototypes, evenly '
-                        f'spread (default: {MAX_IMAGES})')
-    add_run_flags(parser, 'test')
-    return parser.parse_args(argv)
+from ..thumbnails import add_examples, prototype_images
 
 
 def main(argv: Sequence[str] | None = None) -> None:

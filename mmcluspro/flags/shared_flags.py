@@ -1,0 +1,93 @@
+"""Flags that several commands share."""
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from .model_flags import add_model_flags
+
+LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
+PHASES = ('train', 'val', 'test')
+WORLDS = ('closed', 'open')
+
+
+class ConfigOptions(argparse.Action):
+    """Parses ``KEY=VALUE …`` with mmengine's ``DictAction``, which is imported only when used."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: Any, option_string: str | None = None) -> None:
+        from mmengine.config import DictAction
+        for value in values:
+            if '=' not in value:
+                parser.error(f'{option_string} takes KEY=VALUE, got {value!r}.')
+        DictAction(self.option_strings, self.dest)(parser, namespace, values, option_string)
+
+
+def make_parser(command: str | None, description: str,
+                epilog: str | None = None) -> argparse.ArgumentParser:
+    """A parser that keeps the line breaks of its texts.
+
+    Args:
+        command (str | None): Name of the command. None: that of the running script.
+        description (str): What the command does.
+        epilog (str, optional): Examples. Defaults to None.
+    """
+    return argparse.ArgumentParser(
+        prog=None if command is None else f'mmcluspro {command}', description=description,
+        epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that training and testing have in common."""
+    parser.add_argument('--work-dir', help='folder for logs, checkpoints and pictures '
+                        '(default: work_dirs/<name of the config>)')
+    parser.add_argument('--amp', action='store_true',
+                        help='mixed precision: bfloat16, or float16 on GPUs that lack it')
+    parser.add_argument('--log', choices=('short', 'full'), help='what the console shows; the log '
+                        'file has everything (default: short for the command mmcluspro, full for '
+                        'the scripts in tools/)')
+    parser.add_argument('--no-pin-memory', action='store_true',
+                        help='do not pin host memory in the dataloaders')
+    add_config_options(parser, 'override config fields, for example train_cfg.max_epochs=3 '
+                       'model.head.fusion=logits; lists as key="[a,b]", without spaces')
+    parser.add_argument('--launcher', choices=LAUNCHERS, default='none', help='job launcher')
+    # torchrun sets LOCAL_RANK; older launchers pass it as a flag.
+    parser.add_argument('--local_rank', '--local-rank', type=int, default=0,
+                        help=argparse.SUPPRESS)
+
+
+def add_config_options(parser: argparse.ArgumentParser, text: str) -> None:
+    """Adds ``--cfg-options``; ``text`` is its help."""
+    parser.add_argument('--cfg-options', nargs='+', action=ConfigOptions, metavar='KEY=VALUE',
+                        help=text)
+
+
+def add_out_flag(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds ``--out``."""
+    parser.add_argument('--out', default=default, help='picture to write, as .png and as .svg '
+                        f'(default: {default})')
+
+
+def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
+    """Adds the flags for running a checkpoint on the images of a phase."""
+    parser.add_argument('--phase', choices=PHASES, default=phase,
+                        help=f'which images to use (default: {phase})')
+    parser.add_argument('--device', default='cpu', help="for example 'cuda' (default: cpu)")
+    parser.add_argument('--batch-size', type=int, default=64, help='images per batch (default: 64)')
+    parser.add_argument('--data-root', help='folder of the images (default: the folder in our '
+                        'configs for the dataset)')
+    add_model_flags(parser, 'your config file: it says where the images are, and how to build the '
+                    'model if the checkpoint does not describe it; the config inside a checkpoint '
+                    'is never built')
+    add_config_options(parser, 'override fields of --config, for example '
+                       'test_dataloader.dataset.indices=100')
+
+
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
+           at_least_one: Sequence[str] = ()) -> argparse.Namespace:
+    """Parses, and rejects flags in ``at_least_one`` that are smaller than 1."""
+    args = parser.parse_args(argv)
+    for name in at_least_one:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            parser.error(f'--{name.replace("_", "-")} must be at least 1, got {value}.')
+    return args
