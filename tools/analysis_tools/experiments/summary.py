@@ -16,7 +16,7 @@ class Summary:
     Attributes:
         row (Row): The row.
         run (Run | None): Its run, of the first seed; None for rows of the paper only.
-        records (dict[int, dict]): Record by seed.
+        records (dict[int, dict]): Record by seed, of runs that measured the table's world.
         changed (dict[int, list]): Seeds whose record was made with another
             config, with the sections that differ; they are not in ``records``.
         difference (dict[str, Difference | None]): To the reference, by metric
@@ -87,7 +87,7 @@ def summarise(table: Table, runs: Mapping[str, Sequence[Run]], store: Store,
             record, changes = store.find(run), store.changes(run)
             if changes:
                 summary.changed[run.seed] = changes
-            elif record is not None:
+            elif record is not None and f'{WORLDS[table.world]}/auc' in record['metrics']:
                 summary.records[run.seed] = record
         summaries.append(summary)
     _compare(summaries)
