@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
+from mmcluspro.errors import shown
 from mmcluspro.utils.atomic import atomic_path, write_text
+from mmcluspro.utils.inside import leaves
 
 from .splits import DEFAULT_SPLIT, PHASES, pair_file
 
@@ -48,10 +50,10 @@ def write_layout(root: str | Path,
     """
     lists = {phase: sorted({(attr, obj) for attr, obj in pairs[phase]}) for phase in PHASES}
     for name in {name for phase in PHASES for pair in lists[phase] for name in pair}:
-        if not name or name.split() != [name]:
+        if not name or name.split() != [name] or not name.isprintable():
             raise ValueError(
                 f'The name {name!r} cannot stand in a pair list, where a space divides attribute '
-                'and object; write an underscore instead.')
+                'and object; write underscores instead of spaces and control characters.')
     metadata = [dict(row) for row in rows]
     known = {phase: set(lists[phase]) | set(lists['train']) for phase in PHASES}
     for number, row in enumerate(metadata):
@@ -60,6 +62,9 @@ def write_layout(root: str | Path,
             raise ValueError(
                 f'Row {number} of the metadata ({row}) '
                 + (f'lacks {missing}.' if missing else f'has a pair of no {row["set"]!r} list.'))
+        if not isinstance(row['image'], str) or leaves(row['image']):
+            raise ValueError(f'Row {number} of the metadata: the image {shown(row["image"])} is '
+                             'not a name below the folder of the images.')
     for phase in PHASES:
         path = pair_file(root, split, phase)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ def row_faults(rows: Sequence[Any], path: Path) -> list[Fault]:
             away = [row[key] for key in ('image', '_image')
                     if isinstance(row.get(key), str) and leaves(row[key])]
             if away and not wrong:
-                what = f'the image {away[0]!r} is not a name below the folder of the images'
+                what = f'the image {shown(away[0])} is not a name below the folder of the images'
         else:
             what = f'a {type(row).__name__} instead of a dict'
         if what:

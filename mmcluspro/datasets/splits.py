@@ -3,11 +3,13 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from mmcluspro.errors import Fault, raise_faults
+from mmcluspro.errors import Fault, FileError, raise_faults
 from mmcluspro.utils.once import once_per_file
+from mmcluspro.utils.plain_files import read_text
 
 PHASES = ('train', 'val', 'test')
 DEFAULT_SPLIT = 'compositional-split-natural'
+LARGEST = 1 << 28  # bytes of a list
 
 Pair = tuple[str, str]
 # Line number (from 1) of each pair of a list, in file order.
@@ -45,9 +47,9 @@ def read_pair_list(path: Path, separator: str | None = None) -> tuple[PairLines,
     pairs: PairLines = {}
     faults = []
     try:
-        text = path.read_text(encoding='utf-8-sig')
-    except UnicodeDecodeError as error:
-        return {}, [Fault('pair line', str(path), f'is not UTF-8 text ({error})')]
+        text = read_text(path, '', LARGEST)
+    except FileError as error:
+        return {}, [Fault('pair line', str(path), error.problem)]
     for number, line in enumerate(text.split('\n'), start=1):
         words = [word.strip() for word in line.split(separator)] if line.strip() else []
         where = f'{path}:{number}'

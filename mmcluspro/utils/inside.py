@@ -5,9 +5,13 @@ import os
 import re
 from pathlib import Path
 
+LONGEST = 4096  # characters of a path; no system takes more
+
 
 def leaves(name: str) -> bool:
-    """Whether a name, as it is written, could mean something outside of a folder."""
+    """Whether a name, as it is written, could mean something outside of a folder, or no file."""
+    if len(name) > LONGEST:
+        return True
     parts = re.split(r'[/\\]', name)
     return (not name or name[0] in '/\\' or '..' in parts or '\0' in name
             or re.match(r'[A-Za-z]:', name) is not None)
@@ -25,8 +29,8 @@ def inside(root: str | Path, name: str) -> Path:
     """
     path = Path(root) / name
     if leaves(name) or not within(root, path):
-        raise ValueError(f'The name {name!r} leaves the folder {root}; names in data are relative '
-                         'and stay below it, also through links.')
+        raise ValueError(f'The name {name[:100]!r} leaves the folder {root}; names in data are '
+                         'relative and stay below it, also through links.')
     return path
 
 

@@ -31,7 +31,9 @@ class PlainDtype:
     """Stands for NumPy's: a code such as 'U5' and the order of the bytes, no behaviour."""
 
     def __init__(self, code: str, *_: Any) -> None:
-        self.code, self.order = str(code), '<'
+        if not isinstance(code, str):  # lists in lists would make a text without end
+            raise pickle.UnpicklingError('the file holds NumPy values of an unknown type')
+        self.code, self.order = code, '<'
 
     def __setstate__(self, state: Any) -> None:
         self.order = '>' if state[1] == '>' else '<'
@@ -65,8 +67,11 @@ MAGIC_NUMBER = 0x1950a86a20f9469cfc6c
 class PlainUnpickler(pickle._Unpickler):
     """Knows nothing but the names in ``ALLOWED``.
 
-    In Python: the one in C makes a table of gigabytes for one wrong number in the file.
+    In Python: the one in C makes a table of gigabytes for one wrong number in the file. Keys are
+    plain: the hash of tuples in tuples takes for ever.
     """
+
+    dispatch = dict(pickle._Unpickler.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
         if module == '_codecs' and name == 'encode':
@@ -74,6 +79,43 @@ class PlainUnpickler(pickle._Unpickler):
         if (module, name) not in ALLOWED:
             raise pickle.UnpicklingError(f'the file asks for {module}.{name}, which is refused')
         return ALLOWED[module, name]
+
+    def load_plain_items(self) -> None:
+        items = self.pop_mark()
+        self.add_items(items)
+
+    def load_plain_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.add_items([key, value])
+
+    def add_items(self, items: list[Any]) -> None:
+        keys = items[::2]
+        if not all(isinstance(key, (str, bytes, int, float)) for key in keys):
+            raise pickle.UnpicklingError('a dict in the file has keys that are no text')
+        if not isinstance(self.stack[-1], dict):
+            raise pickle.UnpicklingError('the file is damaged')
+        self.stack[-1].update(zip(keys, items[1::2]))
+
+    def load_plain_build(self) -> None:
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], PlainDtype):
+            raise pickle.UnpicklingError('the file holds objects with a state')
+        self.stack[-1].__setstate__(state)
+
+    def load_unknown(self) -> None:
+        raise pickle.UnpicklingError('the file holds sets or arrays of bytes')
+
+    def load_plain_dict(self) -> None:
+        items = self.pop_mark()
+        self.append({})
+        self.add_items(items)
+
+    dispatch[pickle.SETITEM[0]] = load_plain_item
+    dispatch[pickle.SETITEMS[0]] = load_plain_items
+    dispatch[pickle.DICT[0]] = load_plain_dict
+    dispatch[pickle.BUILD[0]] = load_plain_build
+    for code in (pickle.EMPTY_SET, pickle.FROZENSET, pickle.ADDITEMS, pickle.BYTEARRAY8):
+        dispatch[code[0]] = load_unknown
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError('the file holds tensors')

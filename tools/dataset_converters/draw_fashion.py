@@ -27,6 +27,7 @@ from torch import Tensor
 from mmcluspro.datasets.fashion import Product, Rule, draw_version, read_styles, write_version
 from mmcluspro.datasets.fashion.duplicates import groups_of, near_pairs
 from mmcluspro.datasets.splits import PHASES
+from mmcluspro.engine.messages import run_command
 from mmcluspro.models.backbones import DINOv2, ProjectedBackbone
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -129,4 +130,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

@@ -21,7 +21,8 @@ from convert_metadata import ENTRIES, PlainUnpickler, plain
 
 from mmcluspro.datasets import write_layout
 from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.errors import FileError, reason_of
+from mmcluspro.engine.messages import run_command
+from mmcluspro.errors import FileError, printable, reason_of
 
 PHASES = dict(train='train', valid='val', test='test')
 NAME = re.compile(r'metadata_ao_clevr__(.+)__comp_seed_(\d+)__seen_seed_(\d+)__train\.pkl')
@@ -73,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         found = {match.groups()[:3] for path in folder.glob('*.pkl')
                  if (match := NAME.fullmatch(path.name))}
         for variant, comp, seen in sorted(found):
-            print(f'--variant {variant} --comp-seed {comp} --seen-seed {seen}')
+            print(f'--variant {printable(variant)} --comp-seed {comp} --seen-seed {seen}')
         print(f'{len(found)} splits in {folder}: name one of them.')
         return 1
     rows, pairs = read_split(folder, args.variant, args.comp_seed, args.seen_seed)
@@ -85,4 +86,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

@@ -11,14 +11,23 @@ metadata with the titles are written, and the result is checked: missing and unr
 photographs are listed and counted. It can be run again at any time and deletes nothing.
 """
 import argparse
+import lzma
+import re
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 from mmcluspro.datasets.dataset_check import check_dataset
 from mmcluspro.datasets.fashion import VERSION, Product, Version, read_styles, read_version
 from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.datasets.layout import write_layout
+from mmcluspro.engine.messages import run_command
+from mmcluspro.errors import FileError, reason_of
+from mmcluspro.utils.atomic import write_bytes
+from mmcluspro.utils.inside import inside
+
+LARGEST = 1 << 26  # bytes of a photograph; those of the set have a few thousand
 
 
 def image_name(product: Product) -> str:
@@ -40,18 +49,22 @@ def find_source(folder: Path) -> tuple[Path, Path]:
 def unpack(archive: Path, targets: dict[int, Path]) -> None:
     """Writes the wanted photographs of a tar; only the numbers in its names are used."""
     written = 0
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            stem, _, ending = member.name.rpartition('/')[2].rpartition('.')
-            target = targets.get(int(stem)) if stem.isdigit() and ending == 'jpg' else None
-            file = tar.extractfile(member) if target and member.isfile() else None
-            if target is None or file is None or target.exists():
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f'{target.name}.part')
-            part.write_bytes(file.read())
-            part.replace(target)
-            written += 1
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                found = re.fullmatch(r'(?:.*/)?([0-9]{1,9})\.jpg', member.name, re.DOTALL)
+                target = targets.get(int(found[1])) if found else None
+                if target is None or not member.isfile() or target.exists():
+                    continue
+                if member.size > LARGEST:  # it may be made of holes, which take no room in a tar
+                    raise ValueError(f'{member.name[-40:]!r} claims {member.size:,} bytes')
+                file = tar.extractfile(member)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(target, file.read() if file else b'')
+                written += 1
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+        raise FileError(archive, f'it cannot be unpacked ({reason_of(error)})', f'{written} '
+                        'photographs are in place. Download the archive again.') from error
     print(f'{written} unpacked, of {len(targets)}')
 
 
@@ -85,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     print(f'{table}: {len(products)} products'
           + ''.join(f', {number} left out ({reason})' for reason, number in left_out.items()))
     compare_labels(version, styles)
-    targets = {product.id: args.root / 'images' / image_name(product)
+    targets = {product.id: inside(args.root, f'images/{image_name(product)}')
                for group in version.phases.values() for product in group}
     if args.dry_run or images.is_dir():
         carry_out([Step(args.mode, images / f'{number}.jpg', target)
@@ -105,4 +118,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

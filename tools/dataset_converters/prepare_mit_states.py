@@ -17,6 +17,7 @@ from mmcluspro.datasets.dataset_check import check_dataset
 from mmcluspro.datasets.file_steps import Step, carry_out, lift
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.engine.messages import run_command
 
 
 def underscores(images: Path) -> list[Step]:
@@ -46,4 +47,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

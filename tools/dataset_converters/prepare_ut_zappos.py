@@ -20,6 +20,7 @@ from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, row_faults
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.engine.messages import run_command
 from mmcluspro.errors import raise_faults
 from mmcluspro.utils.inside import inside, within
 
@@ -90,4 +91,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run_command(lambda: sys.exit(main()))

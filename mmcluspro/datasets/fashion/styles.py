@@ -5,6 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from mmcluspro.utils.plain_files import read_text
+
+LARGEST = 1 << 28  # bytes
 COLUMNS = ('id', 'articleType', 'baseColour', 'productDisplayName')
 
 
@@ -37,10 +40,7 @@ def read_styles(path: str | Path) -> tuple[list[Product], dict[str, int]]:
         tuple: The products in the order of the file, and the number of lines left out by reason.
     """
     path = Path(path).expanduser()
-    try:
-        lines = path.read_text(encoding='utf-8-sig').splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not UTF-8 text ({error}); download it again.') from error
+    lines = read_text(path, 'Download it again.', LARGEST).splitlines()
     header = _fields(lines[0]) if lines else []
     missing = [name for name in COLUMNS if name not in header]
     if missing or header[-1] != COLUMNS[-1]:

@@ -1,17 +1,20 @@
 """Versions of the data set: which photographs, in which phase. Small text files of the package."""
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from mmcluspro.errors import Fault, raise_faults
+from mmcluspro.utils.plain_files import read_text
 
 from ..splits import PHASES, Pair
-from .styles import Product
+from .styles import LARGEST, Product
 
 FOLDER = Path(__file__).parent
 VERSION = 'fashion-v1'
 DROPPED = '.dropped.txt'
+ID = re.compile('[0-9]{1,9}')
 
 
 class Version(NamedTuple):
@@ -52,7 +55,7 @@ def read_version(name: str = VERSION) -> Version:
     phases: dict[str, list[Product]] = {phase: [] for phase in PHASES}
     faults, first = [], dict[int, int]()
     for number, words in _lines(path):
-        ids = [int(word) for word in words[3:] if word.isascii() and word.isdigit()]
+        ids = [int(word) for word in words[3:] if ID.fullmatch(word)]
         twice = [i for i in ids if first.setdefault(i, number) != number]
         folders = '/' not in ''.join(words[1:3])  # names become names of folders
         if words[0] not in PHASES or not ids or len(ids) < len(words) - 3 or not folders:
@@ -65,8 +68,10 @@ def read_version(name: str = VERSION) -> Version:
             phases[words[0]] += [Product(i, words[1], words[2]) for i in ids]
     raise_faults(faults)
     groups = path.with_name(path.stem + DROPPED)
-    dropped = [[int(word) for word in words]
-               for _, words in _lines(groups)] if groups.is_file() else []
+    lines = _lines(groups) if groups.is_file() else []
+    raise_faults([Fault('version', f'{groups}:{number}', 'expected ids, numbers')
+                  for number, words in lines if not all(map(ID.fullmatch, words))])
+    dropped = [[int(word) for word in words] for _, words in lines]
     return Version(phases, dropped)
 
 
@@ -91,6 +96,7 @@ def write_version(path: str | Path, phases: Mapping[str, Iterable[Product]], hea
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
     """Words of the lines with their number (from 1), without comments and empty ones."""
-    lines = enumerate(path.read_text(encoding='utf-8').splitlines(), start=1)
+    text = read_text(path, 'Give a file that draw_fashion.py wrote.', LARGEST)
+    lines = enumerate(text.splitlines(), start=1)
     return [(number, line.split()) for number, line in lines
             if line.strip() and not line.startswith('#')]
