@@ -83,7 +83,7 @@ def heads(side: Check) -> dict[str, Entry]:
         'PLIDHead': Entry(dict(common, beta=items(number(1e-6, 1e6), 2, 2)), ('text', ),
                           (*TRAINING, 'smoothing', 'group_objects')),
         'TOMCATHead': Entry(dict(
-            common, test_time=flag, capacity=integer(1, 1024), alpha=number(0, 1e6),
+            common, test_time=flag, capacity=integer(1, 100), alpha=number(0, 1e6),
             beta=number(0, 1e6), theta=number(0, 1e6), test_lr=number(0, 1e6),
             test_decay=number(0, 1e6), test_eps=number(1e-12, 1e6), align_weight=number(0, 1e6)),
             ('text', ), TRAINING),

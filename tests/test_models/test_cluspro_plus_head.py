@@ -214,3 +214,14 @@ def test_two_losses_before_one_update_count_as_one_batch(space):
 def test_a_wrong_number_names_the_field(space, field, value):
     with pytest.raises(ValueError, match=f'head.{field} must .* got {value}'):
         make_head(space, **{field: value})
+
+
+def test_the_lookup_takes_no_memory_for_pairs_that_do_not_exist():
+    pairs = torch.tensor([[99_999, 0], [0, 99_999], [5, 7]])
+    prototypes = PairPrototypes(pairs, (100_000, 100_000), 4)
+    assert prototypes.lookup(pairs).tolist() == [0, 1, 2]
+    other = torch.tensor([[0, 0], [5, 8], [100_000, 0], [0, 100_000], [4, 100_007]])
+    assert prototypes.lookup(other).tolist() == [-1] * 5, 'the last one has the key of a known pair'
+    assert sum(buffer.numel() for buffer in prototypes.buffers()) == 3 * 2 * 4 + 2 * 3
+    empty = PairPrototypes(torch.zeros(0, 2, dtype=torch.long), (2, 2), 4)
+    assert empty.lookup(pairs).tolist() == [-1] * 3

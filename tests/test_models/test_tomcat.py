@@ -141,3 +141,33 @@ def test_export_is_refused_with_the_stream_only(clip_head):
 def test_wrong_fields_are_named(clip_head, fields, message):
     with pytest.raises(ValueError, match=message):
         make(clip_head, **fields)
+
+
+def test_memory_is_bounded_over_any_number_of_images(clip_head, word_batch, monkeypatch):
+    monkeypatch.setattr('mmcluspro.models.zoo.knowledge_stream.MOST_PAIRS', 3)
+    head = make(clip_head).eval()
+    candidates = head.known_candidates
+    for seed in range(4):
+        features = images(word_batch, 16, seed)
+        head.adapt(features)
+        assert head.score(features, candidates).pair.isfinite().all()
+    stream = head._streams[candidates]
+    assert len(stream.queue) == len(stream.means) == 3 < len(candidates)
+    kept = [image for queue in stream.queue.values() for _, image in queue]
+    assert len(kept) <= 3 * 2
+    assert all(image.untyped_storage().nbytes() == 64 * 4 for image in kept), 'views of batches'
+
+
+def test_an_image_that_is_not_finite_moves_nothing(clip_head, word_batch):
+    head, features = make(clip_head).eval(), images(word_batch)
+    candidates = head.known_candidates
+    head.adapt(features)
+    expected = head.score(features, candidates).pair
+    head.forget_adaptation()
+    broken = torch.cat([features.composition[:3], torch.full((1, 64), torch.nan),
+                        features.composition[3:]])
+    spoilt = Features(broken)
+    head.adapt(spoilt)
+    got = head.score(spoilt, candidates).pair
+    assert got[3].isnan().all()
+    torch.testing.assert_close(got[[0, 1, 2, 4, 5, 6, 7, 8]], expected)

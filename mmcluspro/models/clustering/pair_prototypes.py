@@ -22,6 +22,7 @@ class PairPrototypes(nn.Module):
             Defaults to 0.95.
     """
     sums: Tensor
+    keys: Tensor
     rows: Tensor
 
     def __init__(self, pairs: Tensor, sizes: tuple[int, int], dim: int,
@@ -31,16 +32,22 @@ class PairPrototypes(nn.Module):
             raise ValueError(f'head.pair_decay must lie in [0, 1), got {decay}.')
         self.decay = decay
         self.register_buffer('sums', torch.zeros(len(pairs), 2, dim))
-        rows = torch.full(sizes, -1)
-        rows[pairs[:, 0], pairs[:, 1]] = torch.arange(len(pairs))
+        # Sorted keys a O + o and their rows: a table of A x O rows could fill the memory.
+        self.sizes = sizes
+        keys, rows = (pairs[:, 0] * sizes[1] + pairs[:, 1]).sort()
+        self.register_buffer('keys', keys, persistent=False)
         self.register_buffer('rows', rows, persistent=False)
 
     def lookup(self, pairs: Tensor) -> Tensor:
         """Row of each pair (N, 2) of names, -1 for unseen pairs and names beyond A and O; (N,)."""
-        attributes, objects = self.rows.shape
-        known = (pairs[:, 0] < attributes) & (pairs[:, 1] < objects)
-        places = torch.where(known[:, None], pairs, 0)
-        return torch.where(known, self.rows[places[:, 0], places[:, 1]], -1)
+        if not len(self.keys):
+            return torch.full_like(pairs[:, 0], -1)
+        attributes, objects = self.sizes
+        asked = pairs[:, 0] * objects + pairs[:, 1]
+        places = torch.searchsorted(self.keys, asked).clamp_max(len(self.keys) - 1)
+        known = ((pairs[:, 0] < attributes) & (pairs[:, 1] < objects)
+                 & (self.keys[places] == asked))
+        return torch.where(known, self.rows[places], -1)
 
     def of(self, pairs: Tensor) -> Tensor:
         """Unit-norm prototypes of pairs (N, 2), zeros where there are none; shape (N, 2, D)."""

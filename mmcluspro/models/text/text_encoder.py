@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.datasets import resolve_readable
+from mmcluspro.utils.free_memory import free_bytes
 
 from ..structures import TextTokens
 from .feature_cache import FeatureCache, PairMemo
 
+MANY = 100_000  # pairs; from here on, memory is looked at before it is taken
 SHARED_FROM = 4096  # pairs; fewer are encoded by every rank, which costs less than it saves
 
 
@@ -181,8 +183,19 @@ class TextEncoder(nn.Module):
     def _encode(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
         if path == 'composition' and pairs is not None and not len(pairs):
             return self.logit_scale.new_zeros(0, self.out_dim)
+        if pairs is not None and len(pairs) > MANY:
+            self._check_memory(len(pairs))
         features = self.embed(path, parts, pairs).float()
         return F.normalize(features, dim=-1) if self.unit_norm else features
+
+    def _check_memory(self, count: int) -> None:
+        """Says it in words where the features of so many pairs have no room."""
+        needed, free = 4 * count * self.out_dim, free_bytes(self.logit_scale.device)
+        if needed > free:
+            raise ValueError(
+                f'The text features of {count:,} pairs need {needed / 1e9:.0f} GB, and '
+                f'{free / 1e9:.0f} GB are free: ask for fewer pairs (in the open world, these are '
+                'all attributes x all objects), or use a machine with more memory.')
 
     @torch.compiler.disable  # reads indices, no maths
     def _check_range(self, pairs: Tensor) -> None:
@@ -199,8 +212,9 @@ class TextEncoder(nn.Module):
                 f'objects, got indices from {low} to {high}.')
 
     def _check_new(self, attributes: Sequence[str], objects: Sequence[str]) -> None:
-        known = [name for name in attributes if name in self.attributes]
-        known += [name for name in objects if name in self.objects]
+        known = [name for names, own in ((attributes, set(self.attributes)),
+                                         (objects, set(self.objects)))
+                 for name in names if name in own]
         if known:
             raise ValueError(f'extend got names that are there already: {known}. Leave them out.')
 

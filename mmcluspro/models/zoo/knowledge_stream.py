@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+MOST_PAIRS = 8192  # with a queue: the alignment compares all of them with each other
+
 
 class StreamSettings(NamedTuple):
     """Settings of :class:`KnowledgeStream`, with the names of the paper."""
@@ -53,6 +55,9 @@ def alignment(visual: Tensor, textual: Tensor, scale: Tensor) -> Tensor:
 class KnowledgeStream:
     """Residuals and queue of P pairs; changes with every image that it takes.
 
+    The first ``MOST_PAIRS`` pairs that images look like get a queue, so that memory stays bounded
+    over any number of images.
+
     Args:
         texts (Tensor): Unit text features of the pairs, shape (P, D).
         scale (Tensor): Inverse temperature, a scalar.
@@ -85,6 +90,8 @@ class KnowledgeStream:
         textual = moved(self.texts, self.residuals[0], feature, self.settings.theta)
         with torch.no_grad():
             logits = self.scale * textual @ feature
+            if not logits.isfinite().all():  # one such image would spoil all later answers
+                return logits
             self._enqueue(int(logits.argmax()), float(entropy(logits)), feature)
         logits, visual, pairs = self._logits(feature, textual)
         loss = entropy(logits) + self.settings.align_weight * alignment(
@@ -107,12 +114,14 @@ class KnowledgeStream:
 
     def _enqueue(self, pair: int, doubt: float, feature: Tensor) -> None:
         """Keeps the image if it is among the surest of the pair that it looks like."""
+        if pair not in self.queue and len(self.queue) == MOST_PAIRS:
+            return
         images = self.queue.setdefault(pair, [])
         if len(images) == self.settings.capacity:
             if doubt >= images[-1][0]:
                 return
             images.pop()
-        images.append((doubt, feature))
+        images.append((doubt, feature.clone()))  # a view would keep its whole batch in memory
         images.sort(key=lambda image: image[0])
         mean = torch.stack([image for _, image in images]).mean(0)
         row = self.rows.setdefault(pair, len(self.rows))
