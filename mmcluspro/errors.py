@@ -1,10 +1,14 @@
 """Errors of readers: which file, where in it, what is wrong, what to do; one message for many."""
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+# Control characters (escape sequences among them), and those that turn the direction of text.
+STEERING = re.compile('[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]')
 
 
 class FileError(ValueError):
@@ -36,6 +40,11 @@ def reason_of(error: BaseException, length: int = 160) -> str:
     return text
 
 
+def sentence_of(error: BaseException) -> str:
+    """The message of an error of ours, for use inside another one: without its full stop."""
+    return str(error).strip().removesuffix('.')
+
+
 class Fault(NamedTuple):
     """One thing that is wrong in the data.
 
@@ -49,7 +58,7 @@ class Fault(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        return f'{self.where}: {self.what}'
+        return printable(f'{self.where}: {self.what}')
 
 
 def describe(faults: Sequence[Fault], limit: int = 5) -> str:
@@ -108,3 +117,18 @@ def shown(value: object, length: int = 80) -> str:
     except ValueError:  # a number of more digits than Python writes
         written = f'<{type(value).__name__}>'
     return written if len(written) <= length else written[:length] + '…'
+
+
+def printable(text: object, keep: str = '') -> str:
+    r"""Text of a file, or its name, for a terminal: control characters are written as ``\x1b``.
+
+    Args:
+        text (object): What is to be printed.
+        keep (str): Characters that stay, such as the line breaks of a message. Defaults to ''.
+
+    Examples:
+        >>> printable('red\x1b[2J.jpg')
+        'red\\x1b[2J.jpg'
+    """
+    return STEERING.sub(lambda sign: sign[0] if sign[0] in keep else ascii(sign[0])[1:-1],
+                        str(text))

@@ -21,7 +21,7 @@ from mmcluspro.description import (
     predicting,
 )
 from mmcluspro.engine.launch import read_config
-from mmcluspro.errors import FileError
+from mmcluspro.errors import FileError, sentence_of
 from mmcluspro.models.classifiers import CompositionalClassifier
 from mmcluspro.registry import MODELS
 
@@ -30,6 +30,8 @@ from .config_text import parse_config
 
 REFUSED = ('Nothing of the file was built. Give your own config file with --config FILE '
            '(config=…), or a file from another source.')
+UNFIT = ('Give the file as training wrote it; if its description is not that of its weights, give '
+         'your config with --config FILE (config=…).')
 
 
 def load_model(checkpoint: str | Path, device: str | torch.device = 'cpu',
@@ -67,7 +69,12 @@ def load_model(checkpoint: str | Path, device: str | torch.device = 'cpu',
         cfg = config if isinstance(config, Config) else read_config(config)
         description, model = _described_or_empty(cfg), _build_config(cfg, space, file)
     state = predicting(file.state, model.state_dict())
-    load_state_dict(model, state, strict=False, logger='silent')
+    try:
+        load_state_dict(model, state, strict=False, logger='silent')
+    except FileError:
+        raise
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise FileError(file.name, sentence_of(error), UNFIT, 'state_dict') from error
     model.cfg, model.meta, model.description = cfg, file.meta, description
     return model.to(device).eval()
 

@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def say_warning(message: Any, category: type, *place: Any, **options: Any) -> None:
     """Prints warnings for users without the line of code, and skips those for developers."""
     if issubclass(category, UserWarning) and 'mmcv' not in str(message):
-        print(f'warning: {message}', file=sys.stderr)
+        from mmcluspro.errors import printable
+        print('warning: ' + printable(message, keep='\n'), file=sys.stderr)
 
 
 def usage() -> str:

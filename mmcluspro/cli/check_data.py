@@ -5,6 +5,7 @@ from pathlib import Path
 from mmcluspro.datasets.dataset_check import check_dataset
 from mmcluspro.datasets.folder_tree import empty_folders, left_out
 from mmcluspro.datasets.photo_check import check_photos, is_own_data
+from mmcluspro.errors import printable
 from mmcluspro.flags.data_flags import parse_check_data
 
 
@@ -19,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(report.text(args.limit))
     if is_own_data(args.root) and Path(args.root).expanduser().is_dir():
         for line in filter(None, (left_out(args.root), empty_folders(args.root))):
-            print(line)
+            print(printable(line))
     return 0 if report.ok else 1
 
 

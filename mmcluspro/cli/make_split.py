@@ -10,7 +10,7 @@ from mmcluspro.datasets.split_check import split_warnings
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import read_table, write_table
-from mmcluspro.errors import Fault, describe
+from mmcluspro.errors import Fault, describe, printable
 from mmcluspro.flags.data_flags import parse_make_split
 
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = read_table(args.table, need_split=False) if args.table else scan_folders(
         args.root, args.separator)
     if not args.table and (others := left_out(args.root)):
-        print(others)
+        print(printable(others))
     folder = ImageFolder(args.root)
     missing = [Fault('image', f'{args.table}:{row.line}', f'no image {row.image!r} in {args.root}')
                for row in rows if folder.find(row.image) is None]
@@ -44,6 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'{phase:<6}{images[phase]:>8} images, {len(pairs & seen):>5} seen and '
               f'{len(pairs - seen):>5} unseen pairs')
     for line in split_warnings(rows):
-        print(f'warning: {line}', file=sys.stderr)
+        print(f'warning: {printable(line)}', file=sys.stderr)
     print(f'written to {args.out}')
     return 0

@@ -14,7 +14,7 @@ from mmcluspro.datasets.split_check import split_warnings, too_few_names
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import TableRow, read_table, table_text
-from mmcluspro.errors import Fault, describe
+from mmcluspro.errors import Fault, describe, printable
 from mmcluspro.utils.atomic import write_text
 
 from .own_routes import Route, check_files, choose_route
@@ -69,7 +69,7 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     print(f'photos     {len(rows)} images of {len(pairs)} pair{"s" * (len(pairs) > 1)} in {source}')
     if source.is_dir():
         for line in filter(None, (left_out(source), empty_folders(source))):
-            print(f'           {line}')
+            print(f'           {printable(line)}')
     if not rows[0].split and (few := too_few_names(pairs)):
         raise ValueError(f'{source}: {few}.')
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
         _write(source, table_text(rows))
     print(f'split      {_counts(rows)}\n           in {source}')
     for line in split_warnings(rows):
-        print(f'warning: {line}', file=sys.stderr)
+        print(f'warning: {printable(line)}', file=sys.stderr)
     images = Counter(row.split for row in rows)
     empty = [phase for phase in PHASES if not images[phase]]
     if empty:

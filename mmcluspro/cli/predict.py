@@ -11,6 +11,7 @@ from mmcluspro.apis.images import list_images
 from mmcluspro.apis.inferencer import CZSLInferencer
 from mmcluspro.apis.pair_file import read_pairs
 from mmcluspro.apis.result import Prediction
+from mmcluspro.errors import printable
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.flags.predict_flags import parse_predict as parse_args
 from mmcluspro.utils.device import find_device
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                    workers=args.workers, prefer=args.prefer, seen_bias=args.seen_bias)
     if not args.out:
         for answer in inferencer.stream(names, **options):
-            print(_sentence(answer))
+            print(printable(_sentence(answer)))
         return 0
     chosen = inferencer.calibration(args.world, args.prefer, args.seen_bias)
     facts = dict(weights=_digest(args.checkpoint), world=args.world, top_k=args.top_k,

@@ -6,6 +6,8 @@ from typing import Any, Literal
 import torch
 from mmengine.logging import print_log
 
+from mmcluspro.errors import printable
+
 from .image_folder import undecodable
 
 OnBadImage = Literal['error', 'skip']
@@ -54,7 +56,7 @@ class BadImages:
         if path not in self._named:
             self._named.add(path)
             self.count += 1
-            print_log(f'The image {path} cannot be read ({reason}) and is left out; '
+            print_log(f'The image {printable(path)} cannot be read ({reason}) and is left out; '
                       f'{int(self.count)} so far.', 'current', logging.WARNING)
 
 

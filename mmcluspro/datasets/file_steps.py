@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mmcluspro.errors import printable
 from mmcluspro.utils.atomic import atomic_path
 from mmcluspro.utils.inside import within
 
@@ -66,7 +67,7 @@ def carry_out(steps: Sequence[Step], root: Path, dry_run: bool = False,
             if shown[outcome] <= 5:
                 what = {'done': f'would {step.action}', 'missing': 'missing',
                         'conflict': 'both exist, left alone'}[outcome]
-                say(f'{what}: {step.source} -> {step.target}')
+                say(printable(f'{what}: {step.source} -> {step.target}'))
             elif shown[outcome] == 6:
                 say(f'… further lines of this sort ({outcome}) are only counted')
         if number % tenth == 0 and len(steps) >= 100:

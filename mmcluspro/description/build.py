@@ -10,7 +10,7 @@ from mmengine.registry import DefaultScope
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.errors import FileError, reason_of
+from mmcluspro.errors import FileError, reason_of, sentence_of
 from mmcluspro.flags.model_flags import PLACES
 from mmcluspro.models.state import restorable_keys
 from mmcluspro.registry import MODELS
@@ -22,6 +22,8 @@ from .weights import DINO_FILES, FILE, TINY, tag_activation
 from .zoo_schema import TEXTS
 
 Weights = Mapping[str, str | Path]
+REMEDY = ('It is damaged, or was not written by mmcluspro: take another file. If it is yours, give '
+          'its config with --config FILE (config=…).')
 
 
 def given_weights(weights: str | Path | Mapping[str, str | Path] | None) -> dict[str, str]:
@@ -70,10 +72,14 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     try:
         with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
             model = MODELS.build(parts)
+    except FileError:
+        raise
+    except ValueError as error:  # a class refuses its fields, in words
+        raise FileError(name, f'the described model cannot be built: {sentence_of(error)}', REMEDY,
+                        'meta.description') from error
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
         raise FileError(name, f'the described parts do not fit each other ({reason_of(error)})',
-                        'It is damaged, or was not written by mmcluspro: take another file.',
-                        'meta.description') from error
+                        REMEDY, 'meta.description') from error
     _check_towers(model, description, state, name, weights)
     return model
 

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import torch
 
+from mmcluspro.errors import FileError, printable
 from mmcluspro.registry import explain
 
 from .checkpoint import safe_loading
@@ -40,6 +41,7 @@ def run_command(main: Callable[[], None]) -> None:
         text = message(error)
         if text is None or os.environ.get('MMCLUSPRO_TRACEBACK') == '1':
             raise
+        text = printable(text, keep='\n\t')  # it may quote names of files, and words in them
         print(f'\nerror: {text}\n(MMCLUSPRO_TRACEBACK=1 shows where it was raised.)',
               file=sys.stderr)
         leave_code(2)
@@ -63,7 +65,7 @@ def message(error: BaseException) -> str | None:
     text = explain(error) or _from_worker(error)
     if text is not None:
         return text
-    if raised_here(error) or isinstance(error, OSError) or _asserts_a_config(error):
+    if raised_here(error) or isinstance(error, (FileError, OSError)) or _asserts_a_config(error):
         return reason(error)
     # Some versions of mmengine wrap what a constructor raises in an error of the same type.
     cause = error.__cause__ or error.__context__

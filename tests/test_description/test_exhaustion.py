@@ -11,6 +11,7 @@ from mmcluspro.datasets.metadata import row_faults
 from mmcluspro.description import describe
 from mmcluspro.description.budget import limited
 from mmcluspro.errors import FileError, shown
+from mmcluspro.models.text.text_encoder import TextEncoder
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.archive import check_archive
 
@@ -160,3 +161,36 @@ def test_a_template_of_a_file_fills_no_memory(attack):
                 templates=['{0} {1} {0:>999999999}'])
     with pytest.raises(FileError, match='no other brackets'):
         attack(head=dict(type='PLIDHead', text=text))
+
+
+@pytest.mark.parametrize('head', [
+    dict(type='MSCIHead', in_channels=100, text=TEXT),
+    dict(type='CPFHead', in_channels=64, text=TEXT, fusion='logits')], ids=['MSCI', 'CPF'])
+def test_fields_that_a_class_refuses_are_said_with_the_file(head, attack):
+    with pytest.raises(FileError, match=r'evil\.pth, meta\.description: '):
+        attack(head=head)
+
+
+def test_weights_that_do_not_fit_are_said_with_the_file(attack):
+    with pytest.raises(FileError, match=r'evil\.pth, state_dict: The checkpoint does not fit'):
+        attack(backbone=dict(type='CLIPVision', arch='tiny_clip', pretrained='tiny_clip'),
+               state={'head.evil': torch.zeros(2)})
+
+
+def test_features_of_too_many_pairs_are_refused_before_memory_is_taken(monkeypatch):
+    text = MODELS.build(dict(TEXT, type='mmcluspro.CLIPText', attributes=['red'], objects=['cat']))
+    monkeypatch.setattr('mmcluspro.models.text.text_encoder.MANY', 10)
+    monkeypatch.setattr('mmcluspro.models.text.text_encoder.free_bytes', lambda device: 11 * 256)
+    text.eval().encode_pairs(torch.zeros(11, 2, dtype=torch.long))
+    with pytest.raises(ValueError, match='The text features of 12 pairs need 0 GB, and 0 GB'):
+        text.encode_pairs(torch.zeros(12, 2, dtype=torch.long))
+
+
+def test_many_new_names_are_compared_in_no_time():
+    names = [f'name {i}' for i in range(20_000)]
+    text = TextEncoder(names, ['cat'], 4, torch.zeros(()), False, None)
+    start = time.process_time()
+    text._check_new([f'new {i}' for i in range(20_000)], [])
+    assert time.process_time() - start < 1
+    with pytest.raises(ValueError, match='name 7'):
+        text._check_new(['name 7'], [])
