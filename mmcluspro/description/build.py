@@ -77,7 +77,8 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     except ValueError as error:  # a class refuses its fields, in words
         raise FileError(name, f'the described model cannot be built: {sentence_of(error)}', REMEDY,
                         'meta.description') from error
-    except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
+    except (AssertionError, ArithmeticError, AttributeError, LookupError, RuntimeError,
+            TypeError) as error:
         raise FileError(name, f'the described parts do not fit each other ({reason_of(error)})',
                         REMEDY, 'meta.description') from error
     _check_towers(model, description, state, name, weights)

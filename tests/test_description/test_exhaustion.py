@@ -147,6 +147,11 @@ def test_parts_that_do_not_fit_each_other_are_said_in_words(attack, monkeypatch)
         attack()
 
 
+def test_a_tower_without_a_single_patch_is_said_in_words(attack):
+    with pytest.raises(FileError, match=r'evil\.pth, meta\.description: .* do not fit each other'):
+        attack(dict(type='CLIPVision', arch='tiny_clip', pretrained='tiny_clip', img_size=1))
+
+
 def test_a_name_that_would_keep_the_tokenizer_busy_is_refused(attack):
     meta = ShapesCZSL(phase='train', lazy_init=True).metainfo
     names = ['x' * 1_000_000, *meta['space']['attributes'][1:]]
