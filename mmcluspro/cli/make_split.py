@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mmcluspro.datasets.folder_tree import left_out, scan_folders
 from mmcluspro.datasets.grouping import count_groups, find_groups
 from mmcluspro.datasets.image_folder import ImageFolder
-from mmcluspro.datasets.split_check import split_warnings
+from mmcluspro.datasets.photo_check import split_warnings
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import read_table, write_table

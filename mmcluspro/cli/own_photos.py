@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mmcluspro.datasets.folder_tree import empty_folders, left_out, scan_folders
 from mmcluspro.datasets.image_folder import ImageFolder, undecodable
-from mmcluspro.datasets.split_check import split_warnings, too_few_names
+from mmcluspro.datasets.photo_check import split_warnings, too_few_names
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import TableRow, read_table, table_text

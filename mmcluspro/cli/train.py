@@ -10,7 +10,7 @@ from mmengine.config import Config
 from mmengine.dist import barrier
 
 from mmcluspro.engine.checkpoint import find_resumable
-from mmcluspro.engine.config_check import check_fields, check_precision
+from mmcluspro.engine.config_fields import check_fields, check_precision
 from mmcluspro.engine.hooks.console_text import short_path
 from mmcluspro.engine.launch import build_runner, load_config
 from mmcluspro.engine.precision import use_mixed_precision

@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from mmcluspro.errors import Fault, raise_faults
+from mmcluspro.registry import DATASETS
 
 from .czsl_dataset import CZSLDataset
 from .image_folder import ImageFolder
@@ -110,3 +111,66 @@ class PublishedCZSL(CZSLDataset):
                 + folder.remark)
         return ([i for i in numbers if found[i]],
                 [image for i in numbers if (image := found[i])])
+
+
+@DATASETS.register_module()
+class MITStates(PublishedCZSL):
+    """MIT-States (Isola et al., 2015) with the compositional split (Purushwalkam et al., 2019).
+
+    The archive's folders have spaces ("ancient building/"), the metadata
+    underscores: both are found; ``tools/dataset_converters/prepare_mit_states.py``
+    renames them. Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """
+
+
+@DATASETS.register_module()
+class UTZappos(PublishedCZSL):
+    """UT-Zappos50K (Yu and Grauman, 2014) with the compositional split.
+
+    A row names its image twice: ``image`` ("<attr>_<obj>/<file>", made by
+    ``tools/dataset_converters/prepare_ut_zappos.py``) and ``_image`` (the path
+    in the original archive). The first that exists below ``images/`` counts, so
+    the archive unpacked as ``images/`` works as well. Arguments as in
+    :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """
+
+    IMAGE_KEYS = ('image', '_image')
+
+
+@DATASETS.register_module()
+class CGQA(PublishedCZSL):
+    """C-GQA (Naeem et al., 2021): all images lie flat in ``images/``.
+
+    133 training pairs have no image in the old release; they stay in the label
+    space. Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """
+
+
+@DATASETS.register_module()
+class VAWCZSL(PublishedCZSL):
+    """VAW-CZSL (Saini et al., 2022): attributes of objects cut out of Visual Genome's images.
+
+    The lines of its pair lists are "attribute+object", because names have spaces ("light blue").
+    Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """
+
+    SEPARATOR = '+'
+
+
+@DATASETS.register_module()
+class AOCLEVr(PublishedCZSL):
+    """AO-CLEVr (Atzmon et al., 2020): 8 colours of 3 shapes, rendered with CLEVr's engine.
+
+    The release of IVR has the published layout. The splits of the original release are pickles;
+    ``tools/dataset_converters/prepare_ao_clevr.py`` writes pair lists and metadata from them, with
+    ``split='UV_random-5000-0'`` and so on. Arguments as in
+    :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """
+
+
+@DATASETS.register_module()
+class Clothing16K(PublishedCZSL):
+    """Clothing16K (Zhang et al., 2022): 9 colours of 8 kinds of clothes.
+
+    Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
+    """

@@ -13,8 +13,7 @@ from mmengine.runner import Runner
 
 from mmcluspro.utils.paths import configs_folder
 
-from .clip_field import place_clip
-from .data_field import merge_options, place_data
+from .config_fields import merge_options, place_clip, place_data
 from .messages import ConfigError, raised_here, reason
 from .runner import SafeRunner
 

@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.models.image_run import run_images
 
+from .generators import generator_state, restore_generators
+
 
 class SeededView(Dataset):
     """Some samples of a dataset; the randomness of each depends on its index only."""
@@ -54,16 +56,14 @@ def primitive_features(
         SeededView(loader.dataset, padded[rank::world].tolist()),
         batch_size=loader.batch_size, num_workers=loader.num_workers,
         collate_fn=loader.collate_fn)
-    state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    state = generator_state()
     parts: list[list[Tensor]] = [[], [], [], []]
     for features, labels in run_images(model, mine):
         primitives = features.primitives
         tensors = primitives['attr'], primitives['obj'], labels['attr'], labels['obj']
         for part, tensor in zip(parts, tensors):
             part.append(tensor)
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    torch.set_rng_state(state[2])
+    restore_generators(state)
     f_a, f_o, attr, obj = (
         torch.stack(all_gather(torch.cat(part).contiguous()), dim=1).flatten(0, 1)[:len(indices)]
         for part in parts)

@@ -12,8 +12,7 @@ from mmengine.runner import BaseLoop, Runner
 from mmcluspro.registry import RUNNERS
 
 from .checkpoint import safe_loading
-from .clip_field import place_clip
-from .data_field import place_data
+from .config_fields import place_clip, place_data
 from .loops import EpochLoop, IterLoop
 
 # The default hooks that mmengine adds where the config does not set them to None.

@@ -9,7 +9,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from mmcluspro.datasets import Fashion
-from mmcluspro.datasets.expected import EXPECTED
+from mmcluspro.datasets.dataset_check import EXPECTED
 from mmcluspro.datasets.fashion import (
     Product,
     Rule,

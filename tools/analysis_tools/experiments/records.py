@@ -12,7 +12,7 @@ from typing import Any
 
 from mmengine.config import Config, DictAction
 
-from mmcluspro.engine.data_field import merge_options
+from mmcluspro.engine.config_fields import merge_options
 from mmcluspro.engine.launch import read_config
 from mmcluspro.features.folder import FACTS
 from mmcluspro.utils.digest import sha256

@@ -1,0 +1,162 @@
+"""Fields of a config: ``data`` and ``clip`` are placed, misspelled ones refused."""
+from collections.abc import Mapping
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from mmengine.config import Config, ConfigDict
+
+from mmcluspro.registry import DATASETS
+
+from .messages import ConfigError
+
+PHASES = ('train', 'val', 'test')
+OF_A_PHASE = ('phase', 'pipeline')
+
+
+def place_data(cfg: Config | ConfigDict) -> None:
+    """Puts the field ``data`` into ``model.space``, ``space`` and the datasets of the loaders.
+
+    With a ``type``, ``data`` replaces the data of the config; without one it changes single fields
+    of it, such as ``data_root``. Other fields of a dataset (``phase``, ``pipeline``, ``indices`` …)
+    stay. What the labels do not depend on, such as ``check_images``, goes to the datasets only.
+    The field itself is taken out.
+
+    Args:
+        cfg (Config | ConfigDict): Changed in place.
+    """
+    data = cfg.pop('data', None)
+    if data is None:
+        return
+    if not isinstance(data, dict):
+        raise ConfigError(
+            "The config field data must be a dict such as dict(type='mmcluspro.TableCZSL', "
+            f"data_root='photos', table='table.csv'), got {data!r}.")
+    misplaced = [name for name in OF_A_PHASE if name in data]
+    if misplaced:
+        raise ConfigError(
+            f'The config field data is the same for all phases; {misplaced[0]} belongs '
+            'to train_dataloader.dataset, val_dataloader.dataset and test_dataloader.dataset.')
+    before = cfg.model.get('space') or {}
+    after: dict[str, Any] = dict(data) if 'type' in data else {**before, **data}
+    for phase in PHASES:
+        loader = cfg.get(f'{phase}_dataloader')
+        if loader is not None:
+            loader.dataset = _replace(loader.dataset, before, after)
+    cfg.model.space = _of_the_labels(after)
+    if 'space' in cfg:
+        cfg.space = _of_the_labels(after)
+
+
+def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
+    """Merges options of the command line; ``data`` and ``clip`` first: others can refine them.
+
+    Args:
+        cfg (Config): Changed in place.
+        options (Mapping): Values by dotted key.
+    """
+    ours = {key: value for key, value in options.items()
+            if key.partition('.')[0] in ('data', 'clip')}
+    cfg.merge_from_dict(ours)
+    place_data(cfg)
+    place_clip(cfg)
+    cfg.merge_from_dict({key: value for key, value in options.items() if key not in ours})
+
+
+def _of_the_labels(data: dict[str, Any]) -> ConfigDict:
+    """The fields that ``make_space`` of the dataset takes."""
+    kind = data.get('type')
+    dataset = DATASETS.get(kind) if isinstance(kind, str) else kind
+    make_space = getattr(dataset, 'make_space', None)
+    if make_space is None:
+        return ConfigDict(data)  # building the space says what is wrong
+    parameters = signature(make_space).parameters
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return ConfigDict(data)
+    return ConfigDict({name: value for name, value in data.items()
+                       if name == 'type' or name in parameters})
+
+
+def _replace(dataset: ConfigDict, before: dict[str, Any], after: dict[str, Any]) -> ConfigDict:
+    if 'dataset' in dataset:  # a wrapper such as RepeatDataset
+        return ConfigDict(dataset, dataset=_replace(dataset.dataset, before, after))
+    kept = {name: value for name, value in dataset.items() if name not in before}
+    return ConfigDict(kept, **after)
+
+
+KEYS = ('arch', 'pretrained', 'quickgelu')
+
+
+def place_clip(cfg: Config | ConfigDict) -> None:
+    """Puts the field ``clip`` into the image tower, the text tower and the widths between them.
+
+    ``clip=dict(arch='ViT-B-32', pretrained='openai')`` takes another CLIP, a text such as
+    ``clip='weights/ViT-L-14.pt'`` other weights of the same one. The field itself is taken out.
+
+    Args:
+        cfg (Config | ConfigDict): Changed in place.
+    """
+    clip = cfg.pop('clip', None)
+    if clip is None:
+        return
+    fields: dict[str, Any] = dict(pretrained=clip) if isinstance(clip, str) else clip
+    if not isinstance(fields, dict) or not set(fields) <= set(KEYS):
+        raise ConfigError(
+            "The config field clip must be a file, or a dict such as dict(arch='ViT-B-32', "
+            f"pretrained='openai') with the fields {', '.join(KEYS)}, got {clip!r}.")
+    towers = (('model.backbone', cfg.model.backbone, ('CLIPVision', 'CAILAVision')),
+              ('model.head.text', cfg.model.head.text, ('CLIPText', 'CAILAText', 'PLIDText')))
+    for place, tower, kinds in towers:
+        if str(tower.get('type')).rpartition('.')[2] not in kinds:
+            raise ConfigError(f'The config field clip is for models with two towers of CLIP, but '
+                              f'{place} is {tower.get("type")}.')
+        tower.update(fields)
+    if 'arch' in fields:
+        width = _width(fields['arch'])
+        for part in (cfg.model.get('neck'), cfg.model.head):
+            if part is not None and 'in_channels' in part:
+                part.in_channels = width
+
+
+def _width(arch: str) -> int:
+    from mmcluspro.models.clip_loader import arch_config
+    return int(arch_config(arch)['embed_dim'])
+
+
+# What Runner.from_cfg and our tools read; other names are variables of the config's own.
+FIELDS = (
+    'activation_checkpointing', 'auto_scale_lr', 'clip', 'compile', 'custom_hooks',
+    'custom_imports', 'data', 'data_preprocessor', 'default_hooks', 'default_scope',
+    'efficient_conv_bn_eval', 'env_cfg', 'experiment_name', 'final_test',
+    'find_unused_parameters', 'launcher', 'load_from',
+    'log_level', 'log_processor', 'model', 'model_wrapper_cfg', 'optim_wrapper',
+    'param_scheduler', 'randomness', 'resume', 'runner_type', 'sync_bn', 'test_cfg',
+    'test_dataloader', 'test_evaluator', 'test_pipeline', 'train_cfg', 'train_dataloader',
+    'train_pipeline', 'val_cfg', 'val_dataloader', 'val_evaluator', 'val_pipeline',
+    'vis_backends', 'visualizer', 'work_dir')
+
+
+def check_fields(cfg: Config) -> None:
+    """Refuses names that look like a misspelled field; mmengine would ignore them.
+
+    Args:
+        cfg (Config): Variables of its own may have any name that is not close to a field, or
+            begin with an underscore.
+    """
+    for name in cfg:
+        alike = [field for field in FIELDS if abs(len(field) - len(name)) <= 2]
+        close = get_close_matches(name, alike, n=1, cutoff=0.75)
+        if name not in FIELDS and not name.startswith('_') and close:
+            raise ValueError(
+                f'The config sets {name!r}, which no part reads. Did you mean {close[0]!r}? If it '
+                f'is a variable of yours, call it {"_" + name!r}.')
+
+
+def check_precision(cfg: Config) -> None:
+    """Refuses float16 without a GPU."""
+    kind = str((cfg.get('optim_wrapper') or {}).get('type'))
+    if kind.endswith('AmpOptimWrapper') and not torch.cuda.is_available():
+        raise ValueError(
+            'optim_wrapper.type=AmpOptimWrapper (float16) needs a GPU, and torch finds none here. '
+            'Use --amp, which trains in bfloat16 on the CPU, or leave it out.')
