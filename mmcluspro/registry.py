@@ -48,9 +48,7 @@ METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
-    locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.curve_hook',
-               'mmcluspro.visualization.prediction_hook',
-               'mmcluspro.visualization.report_hook'])
+    locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.run_hooks'])
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
 OPTIM_WRAPPERS = HelpfulRegistry(

@@ -33,7 +33,7 @@ GROUPS: dict[str, dict[str, Command]] = {
                         'mmcluspro.flags.predict_flags:parse_demo', 'demo'),
         'export': Command('mmcluspro.export.export_command', 'write ONNX files',
                           'mmcluspro.flags.predict_flags:parse_export', 'export'),
-        'publish': Command('mmcluspro.export.publish_command', 'write a small checkpoint to share',
+        'publish': Command('mmcluspro.export.publish', 'write a small checkpoint to share',
                            'mmcluspro.flags.predict_flags:parse_publish'),
     },
     'data': {

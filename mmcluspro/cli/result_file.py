@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mmcluspro.apis.result import Prediction
-from mmcluspro.apis.result_table import csv_line, table_columns, table_row
+from mmcluspro.apis.result import Prediction, csv_line, table_columns, table_row
 from mmcluspro.utils.atomic import write_bytes, write_text
 from mmcluspro.utils.locks import take_lock
 from mmcluspro.utils.spreadsheet import unguard

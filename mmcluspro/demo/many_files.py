@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from mmcluspro.apis.images import Item
-from mmcluspro.apis.result_table import as_csv
+from mmcluspro.apis.result import as_csv
 from mmcluspro.utils.inside import within
 
 from .logic import Classifier

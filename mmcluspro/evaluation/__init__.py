@@ -20,17 +20,19 @@ from .chosen import (
 )
 from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
 from .feasibility import (
+    WORLDS,
     PairGroups,
     feasibility_scores,
     feasible_pairs,
     head_feasibility,
+    phase_worlds,
     threshold_candidates,
+    world_candidates,
 )
 from .metrics import CZSLMetric, PredictionMetric
 from .reduction import Margins, reduce_scores
 from .score_matrix import calculate
 from .score_space import log_scores
-from .worlds import WORLDS, phase_worlds, world_candidates
 
 __all__ = [
     'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Margins',

@@ -1,6 +1,7 @@
 """A checkpoint to hand out: the weights that predict, and nothing of the run."""
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mmcluspro.apis.checkpoint_file import CheckpointFile
 from mmcluspro.apis.config_text import parse_config
 from mmcluspro.apis.model import described
 from mmcluspro.errors import FileError
+from mmcluspro.flags.predict_flags import parse_publish
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.safe_load import load_from_local
 
@@ -93,3 +95,11 @@ def training_only(meta: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(found, (list, tuple)):
         return ()
     return tuple(part for part in found if isinstance(part, str) and part)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and runs it."""
+    args = parse_publish(argv)
+    path = publish(args.source, args.target)
+    before, after = (Path(file).stat().st_size / 1e6 for file in (args.source, path))
+    print(f'{path} ({after:.1f} MB, from {before:.1f} MB)')

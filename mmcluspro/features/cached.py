@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from mmengine.model import BaseModule
+from mmpretrain.models.utils import ClsDataPreprocessor
 from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
@@ -12,6 +13,24 @@ from mmcluspro.utils.digest import FINGERPRINT
 
 from .folder import FACTS, command, differences, read_facts
 from .source import FrozenPart, build_frozen, pixel_fields, scoped, source_facts
+
+
+@MODELS.register_module()
+class FeaturePreprocessor(ClsDataPreprocessor):
+    """mmpretrain's preprocessor for images; features (B, D) are not normalised."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.plain = ClsDataPreprocessor()
+
+    def forward(self, data: dict, training: bool = False) -> dict:
+        """As in mmpretrain; ``inputs`` may be images or features."""
+        inputs = data['inputs']
+        if isinstance(inputs, (list, tuple)) and inputs[0].ndim == 1:
+            inputs = torch.stack(list(inputs))
+        if isinstance(inputs, Tensor) and inputs.ndim == 2:
+            return self.plain(dict(data, inputs=inputs), training)
+        return super().forward(data, training)
 
 
 @MODELS.register_module()

@@ -1,7 +1,11 @@
-"""Which device to run on."""
+"""Devices: which one to run on, how much memory it has left, and integers on it."""
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import torch
+from torch import Tensor
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
@@ -27,3 +31,43 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
     if found.type == 'mps' and not torch.backends.mps.is_available():
         raise ValueError(f'--device {device}: torch sees no Apple GPU. Use --device cpu.')
     return found
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that can still be taken: of the device, what torch keeps unused included, or the host.
+
+    Systems that do not tell give their whole memory, or 8 GB.
+    """
+    if device.type == 'cuda' and torch.cuda.is_available():
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    try:
+        with open('/proc/meminfo', encoding='ascii') as file:
+            for line in file:
+                if line.startswith('MemAvailable:'):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return 8 * 1024**3
+
+
+def upload(values: Any, device: torch.device) -> Tensor:
+    """Integers as a tensor on a device; the host does not wait for the device.
+
+    ``torch.tensor(values, device='cuda')`` waits until the GPU has done everything it was asked
+    for. A copy from pinned memory takes its turn instead.
+
+    Args:
+        values: An integer, or nested sequences of integers.
+        device (torch.device): Where they are needed.
+
+    Returns:
+        Tensor: int64, with the shape of ``values``.
+    """
+    found = torch.tensor(values, dtype=torch.long)
+    if device.type == 'cuda':
+        found = found.pin_memory()
+    return found.to(device, non_blocking=True)

@@ -5,7 +5,7 @@ import torch
 from mmcluspro.engine.memory import LiveBytes
 from mmcluspro.models.text import CLIPText
 from mmcluspro.models.text.chunk import LARGEST, prompt_bytes
-from mmcluspro.utils import free_memory
+from mmcluspro.utils.device import free_bytes
 
 ATTRIBUTES, OBJECTS = [f'red {i}' for i in range(30)], [f'box {i}' for i in range(40)]
 PAIRS = torch.cartesian_prod(torch.arange(30), torch.arange(40))
@@ -64,10 +64,10 @@ def test_the_result_does_not_depend_on_it(monkeypatch):
 def test_free_memory_is_that_of_the_machine(monkeypatch):
     import os
     total = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
-    assert 0 < free_memory.free_bytes(torch.device('cpu')) <= total
+    assert 0 < free_bytes(torch.device('cpu')) <= total
     with monkeypatch.context() as patch:
         patch.setattr('builtins.open', lambda *_, **__: (_ for _ in ()).throw(OSError()))
-        assert free_memory.free_bytes(torch.device('cpu')) == total
+        assert free_bytes(torch.device('cpu')) == total
 
 
 def test_a_chunk_below_one_is_refused():

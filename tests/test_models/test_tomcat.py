@@ -144,7 +144,7 @@ def test_wrong_fields_are_named(clip_head, fields, message):
 
 
 def test_memory_is_bounded_over_any_number_of_images(clip_head, word_batch, monkeypatch):
-    monkeypatch.setattr('mmcluspro.models.zoo.knowledge_stream.MOST_PAIRS', 3)
+    monkeypatch.setattr('mmcluspro.models.zoo.tomcat.MOST_PAIRS', 3)
     head = make(clip_head).eval()
     candidates = head.known_candidates
     for seed in range(4):

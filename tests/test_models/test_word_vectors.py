@@ -355,7 +355,7 @@ def test_a_damaged_name_in_the_directory_of_an_archive_is_refused(tmp_path):
 
 def test_words_of_the_tiny_clip_are_its_features_and_draw_nothing_at_random():
     from mmcluspro.models.clip_loader import get_tokenizer, load_clip
-    from mmcluspro.models.text.clip_words import _tower
+    from mmcluspro.models.text.word_vectors import _tower
     _tower.cache_clear()
     torch.manual_seed(0)
     expected = torch.rand(3)

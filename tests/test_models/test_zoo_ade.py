@@ -8,8 +8,7 @@ from scipy.optimize import linprog
 from torch.nn import functional as F
 
 from mmcluspro.models.structures import PATHS, Features
-from mmcluspro.models.zoo.ade import partners
-from mmcluspro.models.zoo.ade_attention import CrossAttention, agreement, transport
+from mmcluspro.models.zoo.ade import CrossAttention, agreement, partners, transport
 
 
 def ade(zoo, **fields):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from mmcluspro.visualization.color_names import class_colors, edge_of, named_color
 from mmcluspro.visualization.style import MUTED
+from mmcluspro.visualization.tsne import class_colors, edge_of, named_color
 
 
 @pytest.mark.parametrize(('name', 'rgb'), [

@@ -26,7 +26,7 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes, PredictionMetric, class_tables
 from mmcluspro.utils.plain_files import with_checksum
-from mmcluspro.visualization import report_hook
+from mmcluspro.visualization import run_hooks
 from mmcluspro.visualization.confusion import confusions
 from mmcluspro.visualization.phase_answers import PhaseAnswers, answer_phase
 from mmcluspro.visualization.phase_run import phase_dataset, picture
@@ -225,7 +225,7 @@ def test_training_images_that_cannot_be_read_cost_the_prototypes_only(parts, tmp
     def broken(*args, **options):
         raise ValueError('The image <b>.jpg cannot be read')
 
-    monkeypatch.setattr(report_hook, 'phase_dataset', broken)
+    monkeypatch.setattr(run_hooks, 'phase_dataset', broken)
     metric = PredictionMetric()
     metric.outcomes = answer_phase(model, test, range(40)).outcomes
     said = []
@@ -235,12 +235,12 @@ def test_training_images_that_cannot_be_read_cost_the_prototypes_only(parts, tmp
         test_evaluator=SimpleNamespace(metrics=[metric]),
         message_hub=SimpleNamespace(runtime_info={}),
         logger=SimpleNamespace(info=said.append, log=lambda level, text: said.append(text)))
-    report_hook.ReportHook().after_test_epoch(runner)
+    run_hooks.ReportHook().after_test_epoch(runner)
     assert said == [f'Report: {tmp_path / "report.html"}']
     text = (tmp_path / 'report.html').read_text()
     assert 'The image &lt;b&gt;.jpg cannot be read' in text and 'Mistakes' in text
     runner.test_dataloader = None  # whatever goes wrong is a warning
-    report_hook.ReportHook().after_test_epoch(runner)
+    run_hooks.ReportHook().after_test_epoch(runner)
     assert 'mmcluspro report' in said[-1]
 
 

@@ -3,7 +3,7 @@
 The same as ``mmcluspro publish``.
 """
 from mmcluspro.engine.messages import run_command
-from mmcluspro.export.publish_command import main
+from mmcluspro.export.publish import main
 
 if __name__ == '__main__':
     run_command(main)

@@ -1,6 +1,6 @@
 """Image towers: a tuple that ends with f, shape (B, D)."""
 from mmcluspro.features import CachedFeatures
-from mmcluspro.features.preprocessor import FeaturePreprocessor
+from mmcluspro.features.cached import FeaturePreprocessor
 
 from .clip_vision import CLIPVision
 from .dino import DINO

@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .exact import exact_plan
 from .fixed import fixed_plan, suits
+from .gcg import exact_plan
 from .problems import Branches, Problems, Scope, build_problems
 from .report import TransportReport, make_report
 from .segments import check_labels, finite_rows, make_offsets, unit

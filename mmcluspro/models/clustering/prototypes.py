@@ -8,13 +8,12 @@ from mmcluspro.registry import MODELS
 
 from .assigners import LocalAwareOT
 from .bank_checks import check_options, check_state
-from .health import bank_health
+from .health import bank_health, updated_usage
 from .joint import assign_together, fill_queue, update_together
 from .kmeans import initial_prototypes
 from .num_prototypes import choose_sizes
 from .queue import FeatureQueue
 from .segments import check_labels, make_offsets, unit
-from .usage import updated_usage
 
 
 @MODELS.register_module()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmcluspro.datasets import CompositionSpace, build_space
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.upload import upload
+from mmcluspro.utils.device import upload
 
 from ..candidates import Candidates
 from ..structures import Features, Scores, Texts, TrainStep, as_features

@@ -1,7 +1,7 @@
 """How many prompts run together."""
 import torch
 
-from mmcluspro.utils.free_memory import free_bytes
+from mmcluspro.utils.device import free_bytes
 
 LARGEST = 1024  # more makes no device faster that we know of
 SHARE = 0.25  # of the free memory

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.upload import upload
+from mmcluspro.utils.device import upload
 
 from ..clip_loader import get_tokenizer, load_clip
 from ..state import declare_restorable

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from mmcluspro.utils.upload import upload
+from mmcluspro.utils.device import upload
 
 from .clip_tower import TextTower
 from .prefix_tree import Ancestor, grow, read_last

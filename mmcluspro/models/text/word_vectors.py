@@ -3,6 +3,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -14,7 +15,30 @@ from mmcluspro.datasets import resolve_readable
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.utils.plain_files import read_npz
 
-from .clip_words import TINY, clip_vectors
+from ..clip_loader import get_tokenizer, load_clip
+
+TINY = 'tiny_clip'
+
+
+@torch.no_grad()
+def clip_vectors(words: Sequence[str]) -> Tensor:
+    """Features of the text tower for ``a photo of <word>``, shape (n, D), not normalised.
+
+    Args:
+        words (Sequence[str]): Readable names; the tower knows those of Shapes.
+    """
+    model, tokenizer = _tower()
+    with torch.device('cpu'):
+        return model.encode_text(tokenizer([f'a photo of {word}' for word in words])).float()
+
+
+@lru_cache(maxsize=1)
+def _tower() -> tuple[Any, Any]:
+    # On the CPU also where a model is built on the meta device; building a tower draws random
+    # numbers, which would change the weights of the model that comes after it.
+    with torch.device('cpu'), torch.random.fork_rng(devices=[]):
+        return load_clip(TINY, TINY), get_tokenizer(TINY)
+
 
 BLOCK = 1 << 20
 LINE, WORD, WIDEST, MOST = 1 << 22, 1 << 16, 100_000, 10**18
@@ -38,7 +62,7 @@ def embed_names(names: Sequence[str], path: str | Path,
     Args:
         names (Sequence[str]): Raw or readable names.
         path (str | Path): File as in :func:`load_word_vectors`, or 'tiny_clip', see
-            :func:`~.clip_words.clip_vectors`.
+            :func:`clip_vectors`.
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
 

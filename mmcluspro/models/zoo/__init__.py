@@ -7,7 +7,7 @@ from .cape import CAPEText
 from .cds_czsl import CDSHead
 from .cge import CGEHead
 from .co_cge import CoCGEHead
-from .compcos import CompCosHead
+from .compcos import CompCosHead, LinearPairText
 from .cpf import CPFHead
 from .cvgae import CVGAEHead, VariationalGraphText
 from .dfsp import DFSPHead
@@ -15,7 +15,6 @@ from .gipcol import GIPCOLHead, GraphPrompt
 from .graph_text import GraphText
 from .kg_sp import KGSPHead
 from .le_plus import LEPlusHead, LEPlusText
-from .linear_text import LinearPairText
 from .msci import MSCIHead, MultiStageTraction
 from .oadis import OADisHead, OADisNeck
 from .pcvl import PCVLHead

@@ -2,7 +2,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 
@@ -10,6 +10,24 @@ from ..candidates import Candidates
 from ..heads.three_path_head import ThreePathHead
 from ..pair_feasibility import feasibility_scores
 from ..structures import Features, Logits, TrainStep
+from ..text import WordTableText
+
+
+@MODELS.register_module()
+class LinearPairText(WordTableText):
+    """t_a = w_a, t_o = w_o, t_c = W [w_a, w_o] + b, each scaled to unit norm.
+
+    Args:
+        out_dim (int): Width of t_c. Defaults to 300.
+        **kwargs: As in :class:`WordTableText`.
+    """
+
+    def __init__(self, out_dim: int = 300, **kwargs: Any) -> None:
+        super().__init__(out_dim=out_dim, **kwargs)
+        self.composer = nn.Linear(2 * self.width, out_dim)
+
+    def compose(self, parts: tuple[Tensor, Tensor], pairs: Tensor) -> Tensor:
+        return self.composer(super().compose(parts, pairs))
 
 
 @MODELS.register_module()
@@ -17,7 +35,7 @@ class CompCosHead(ThreePathHead):
     """CompCos (Mancini et al., "Open World Compositional Zero-Shot Learning", CVPR 2021).
 
     One path: an MLP (the neck) embeds the image, a linear layer the two word vectors, which learn
-    (:class:`~.linear_text.LinearPairText`):
+    (:class:`LinearPairText`):
 
         score(x, a, o) = cos(f_c, t_c),  L = CE(cosines over temperature, pair)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.free_memory import free_bytes
+from mmcluspro.utils.device import free_bytes
 
 from ..text.word_table_text import WordTableText
 from .label_graph import label_edges

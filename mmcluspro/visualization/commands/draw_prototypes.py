@@ -5,7 +5,6 @@ from typing import Any
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.flags.picture_flags import parse_prototypes as parse_args
 
-from ..nearest_images import NearestImages
 from ..options import (
     open_checkpoints,
     save_and_say,
@@ -13,6 +12,7 @@ from ..options import (
 from ..phase_run import evenly, picture, run_phase
 from ..primitives import BRANCHES, names_of, split_by_branch
 from ..prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
+from ..thumbnails import NearestImages
 
 
 def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:

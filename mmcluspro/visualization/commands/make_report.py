@@ -8,7 +8,7 @@ from mmcluspro.flags.picture_flags import parse_report as parse_args
 from ..options import open_checkpoints, open_phase
 from ..phase_answers import answer_phase
 from ..report import build_report, leave_report, read_run
-from ..report_hook import NAME
+from ..run_hooks import NAME
 from ..thumbnails import add_examples, prototype_images
 
 

@@ -1,0 +1,203 @@
+"""Hooks that leave pictures, tables and a report of a run in its work folder."""
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.evaluator import Evaluator
+from mmengine.hooks import Hook
+from mmengine.logging import print_log
+from mmengine.runner import Runner
+from mmengine.visualization import LocalVisBackend
+from PIL import Image
+
+from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks import CalibrationHook
+from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
+from mmcluspro.evaluation import Chosen, PredictionMetric
+from mmcluspro.evaluation.curve import Curve
+from mmcluspro.flags.picture_flags import MAX_IMAGES
+from mmcluspro.registry import HOOKS
+
+from .class_tables import write_tables
+from .curve_file import write_curves
+from .curve_plot import plot_curve
+from .phase_answers import PhaseAnswers, known_space
+from .phase_run import phase_dataset
+from .report import Report, build_report, leave_report, read_run
+from .thumbnails import add_examples, prototype_images
+
+
+def leave_curves(curves: Mapping[str, Curve], folder: str | Path, phase: str,
+                 metrics: Mapping[str, Mapping[str, float]] | None = None) -> Path:
+    """Writes ``<phase>_curve.png``, and its points to ``<phase>_curve.json``.
+
+    Args:
+        curves (Mapping[str, Curve]): By 'closed' and 'open'.
+        folder (str | Path): Work folder of the run.
+        phase (str): 'val' or 'test'.
+        metrics (Mapping, optional): Reported numbers by world, see :func:`write_curves`.
+            Defaults to None.
+
+    Returns:
+        Path: The picture.
+    """
+    picture = Path(folder) / f'{phase}_curve.png'
+    plot_curve({f'{world} world': curve for world, curve in curves.items()}, picture)
+    write_curves(curves, picture.with_suffix('.json'), metrics)
+    return picture
+
+
+def show_picture(visualizer: Any, name: str, path: str | Path, step: int) -> None:
+    """Hands a picture to TensorBoard, Weights & Biases and other backends of the config.
+
+    Args:
+        visualizer (Visualizer): Of the runner.
+        name (str): What they call it.
+        path (str | Path): PNG file.
+        step (int): Iteration.
+    """
+    backends = [backend for backend in getattr(visualizer, '_vis_backends', {}).values()
+                # The local backend would only copy the file.
+                if not isinstance(backend, LocalVisBackend)]
+    if backends:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert('RGB'))
+        for backend in backends:
+            try:
+                backend.add_image(name, pixels, step=step)
+            except Exception as error:  # a picture must never cost a run
+                # Weights & Biases: mmengine ends its run with the training, before the test.
+                print_log(f'{type(backend).__name__} does not show {name} ({error}); the picture '
+                          f'is in {path}.', 'current', logging.WARNING)
+
+
+@HOOKS.register_module()
+class CurveHook(Hook):
+    """Leaves the curve in the work folder, and shows it in the visualizer."""
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Draws the curve of a validation."""
+        self._draw(runner, runner.val_evaluator, 'val', metrics or {})
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Draws the curve of a test."""
+        self._draw(runner, runner.test_evaluator, 'test', metrics or {})
+
+    def _draw(self, runner: Runner, evaluator: Evaluator, phase: str,
+              metrics: dict[str, float]) -> None:
+        curves = {metric.world: metric.curve for metric in czsl_metrics(evaluator)
+                  if metric.curve is not None}
+        if runner.rank != 0 or not curves:
+            return
+        numbers = {metric.world: {
+            name: metrics[key] for name in ('auc', 'hm')
+            if (key := f'{metric.prefix}/{name}') in metrics
+        } for metric in czsl_metrics(evaluator) if metric.world in curves}
+        path = leave_curves(curves, runner.work_dir, phase, numbers)
+        show_picture(runner.visualizer, path.stem, path, runner.iter)
+        runner.logger.info(f'Seen-unseen curve: {path}')
+
+
+@HOOKS.register_module()
+class PredictionHook(Hook):
+    """Adds :class:`PredictionMetric` to the test, and leaves its tables in the work folder.
+
+    ``test_pairs.csv``, ``test_attributes.csv``, ``test_objects.csv`` and ``test_classes.png``, the
+    worst classes first.
+    """
+
+    priority = 'LOW'  # after CandidatesHook, which says which pairs the model scores
+
+    def before_test(self, runner: Runner) -> None:
+        """Adds the metric, unless the config has one."""
+        metrics = runner.test_evaluator.metrics
+        if not any(isinstance(metric, PredictionMetric) for metric in metrics):
+            metrics.append(PredictionMetric())
+
+    def before_test_epoch(self, runner: Runner) -> None:
+        """Lets the model score the pairs of all phases, too."""
+        model = unwrap(runner.model)
+        known = model.head.known_candidates
+        model.answer_from({**(model.worlds or {'closed': known}), 'known': known})
+        space = CompositionSpace(known.attributes, known.objects, known.pairs.cpu(),
+                                 known.seen.cpu())
+        hook = next((hook for hook in runner.hooks if isinstance(hook, CalibrationHook)), None)
+        chosen = Chosen() if hook is None else hook.chosen.get('closed', Chosen())
+        for metric in self._metrics(runner):
+            metric.set_space(space, model.head.link)
+            metric.set_chosen(chosen)
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Writes the tables and the picture."""
+        for metric in self._metrics(runner):
+            if runner.rank == 0 and metric.tables:
+                path = write_tables(metric.tables, runner.work_dir)
+                show_picture(runner.visualizer, path.stem, path, runner.iter)
+                runner.logger.info(f'Accuracy by class, worst first: {path}, and test_pairs.csv, '
+                                   'test_attributes.csv and test_objects.csv beside it')
+
+    def _metrics(self, runner: Runner) -> list[Any]:
+        return [metric for metric in runner.test_evaluator.metrics
+                if isinstance(metric, PredictionMetric)]
+
+
+NAME = 'report.html'
+
+
+@HOOKS.register_module()
+class ReportHook(Hook):
+    """Writes ``report.html`` after a test, and ``prototype_images.json`` for the demo.
+
+    ``mmcluspro train`` adds it. The test is not run again; for the pictures of the prototypes the
+    model looks at training images once more.
+
+    Args:
+        cases (int): Mistakes to show. Defaults to 24.
+        max_images (int): Training images to look at, evenly spread. Defaults to 2000.
+    """
+
+    # After PredictionHook, before ConsoleHook, which names the file.
+    priority = 80
+
+    def __init__(self, cases: int = 24, max_images: int = MAX_IMAGES) -> None:
+        self.cases, self.max_images = cases, max_images
+
+    def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        """Writes the files; whatever goes wrong is a warning, the run is done."""
+        if runner.rank:
+            return
+        path = Path(runner.work_dir) / NAME
+        try:
+            leave_report(self._report(runner), path)
+        except Exception as error:  # a page must never cost a run
+            runner.logger.log(logging.WARNING, f'No report was written ({error}). Try again with '
+                              f'mmcluspro report {runner.work_dir} --config CONFIG')
+            return
+        runner.logger.info(f'Report: {path}')
+
+    def _report(self, runner: Runner) -> Report:
+        model: Any = unwrap(runner.model)
+        dataset = runner.test_dataloader.dataset
+        outcomes = next((metric.outcomes for metric in runner.test_evaluator.metrics
+                         if isinstance(metric, PredictionMetric)), None)
+        found, notes = PrototypeImages(), []
+        try:
+            found = prototype_images(model, phase_dataset(model, 'train', runner.cfg),
+                                     max_images=self.max_images)
+        except (ValueError, OSError) as error:  # an image that training skips, for example
+            notes = [f'Prototypes are not shown: {error}']
+        answers = None
+        if outcomes is not None:
+            answers = PhaseAnswers(known_space(model), np.arange(len(outcomes.target)), outcomes)
+            add_examples(found, dataset, answers)
+        checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from or ''
+        report = build_report(
+            Path(runner.work_dir).resolve().name, str(checkpoint), read_run(runner.work_dir), model,
+            answers, dataset, found, self.cases)
+        report.notes = notes
+        return report
