@@ -101,6 +101,12 @@ def raise_faults(faults: Sequence[Fault], advice: str = '', limit: int = 5) -> N
         raise FaultsError(faults, advice, limit)
 
 
+def listed(names: Sequence[str], most: int = 5, sign: str = ', ') -> str:
+    """The first names, and the number of the others."""
+    more = f' and {len(names) - most} more' if len(names) > most else ''
+    return sign.join(names[:most]) + more
+
+
 class _Short(reprlib.Repr):
     """Looks at a few entries of a few levels: lists in a file can hold each other many times."""
 

@@ -68,7 +68,7 @@ def load_model(checkpoint: str | Path, device: str | torch.device = 'cpu',
     else:
         cfg = config if isinstance(config, Config) else read_config(config)
         description, model = _described_or_empty(cfg), _build_config(cfg, space, file)
-    state = predicting(file.state, model.state_dict())
+    state = predicting(file.state, model)
     try:
         load_state_dict(model, state, strict=False, logger='silent')
     except FileError:
@@ -102,6 +102,5 @@ def _build_config(cfg: Config, space: CompositionSpace, file: CheckpointFile) ->
     """Builds the user's own config, with the saved labels in the place of the data folder."""
     if not cfg.get('model', {}).get('head'):
         raise ValueError(f'The config for {file.name} has no field model with a head.')
-    cfg.model.space = space.to_dict()
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return MODELS.build(cfg.model)
+        return MODELS.build(dict(cfg.model, space=space.to_dict()))

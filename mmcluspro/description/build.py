@@ -1,8 +1,7 @@
 """Builds the model of a checked description, and nothing else."""
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +84,16 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     return model
 
 
-def predicting(state: Mapping[str, Tensor], known: Collection[str]) -> dict[str, Tensor]:
+def predicting(state: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
     """The weights without what a description leaves out: losses and the queues of prototypes.
 
     Args:
         state (Mapping[str, Tensor]): Weights of a checkpoint.
-        known (Collection[str]): Keys of the model that loads them; what it knows stays.
+        model (CompositionalClassifier): That loads them; what it knows stays.
     """
-    training = re.compile(r'head\.(loss_pcl|loss_pdl|losses|banks\.\w+\.queue)\.')
+    known, training = model.state_dict(), tuple(f'head.{part}.' for part in model.head.unscored)
     return {key: value for key, value in state.items()
-            if key in known or not training.match(key)}
+            if key in known or not key.startswith(training)}
 
 
 def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:

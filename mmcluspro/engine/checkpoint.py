@@ -16,6 +16,7 @@ from pathlib import Path
 from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
+from mmcluspro.errors import listed
 from mmcluspro.utils.safe_load import (
     load_from_backend,
     load_from_http,
@@ -23,7 +24,7 @@ from mmcluspro.utils.safe_load import (
     safe_load,
 )
 
-from .finite import non_finite_tensors, shorten
+from .finite import non_finite_tensors
 
 LOADERS = {
     '': load_from_local,
@@ -81,7 +82,7 @@ def find_resumable(work_dir: str | Path) -> Path | None:
         try:
             bad = non_finite_tensors(safe_load(path))
             if bad:
-                raise ValueError(f'{path} holds NaN or infinity in {shorten(bad)}.')
+                raise ValueError(f'{path} holds NaN or infinity in {listed(bad)}.')
         except ValueError as error:
             # There is no logger yet: it is the runner's.
             print(f'warning: {error} Looking for an earlier one.', file=sys.stderr)

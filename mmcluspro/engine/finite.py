@@ -65,9 +65,3 @@ def finite_each(tensors: Sequence[Tensor]) -> Tensor:
     """
     norms = torch._foreach_norm([tensor.detach() for tensor in tensors], float('inf'))
     return torch.stack(norms).isfinite()
-
-
-def shorten(names: Sequence[str], limit: int = 5) -> str:
-    """The first names and the number of the others."""
-    more = f' and {len(names) - limit} more' if len(names) > limit else ''
-    return ', '.join(names[:limit]) + more

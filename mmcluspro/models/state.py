@@ -14,6 +14,7 @@ from typing import Any
 from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 
+from mmcluspro.errors import listed
 from mmcluspro.utils.digest import FINGERPRINT, fingerprint
 
 
@@ -88,7 +89,7 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
              if not isinstance(key, str) or isinstance(known.get(key), Tensor)
              and not isinstance(value, Tensor)]
     if wrong:
-        raise ValueError(f'The checkpoint does not fit the model: {_listing(wrong)} must be '
+        raise ValueError(f'The checkpoint does not fit the model: {listed(sorted(wrong))} must be '
                          'tensors under a name. It is damaged, or of another kind.')
     keys = {key for key in state_dict if key.startswith(prefix)}
     optional.update(_left_out(model, state_dict, prefix))
@@ -100,7 +101,7 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     shapes = [f'{key} {tuple(state_dict[key].shape)} instead of {tuple(known[key].shape)}'
               for key in keys if isinstance(known.get(key), nn.Parameter)
               and known[key].shape != state_dict[key].shape]
-    faults = [f'{kind} {_listing(names)}' for kind, names in
+    faults = [f'{kind} {listed(sorted(names))}' for kind, names in
               (('missing', missing), ('surplus', surplus), ('wrong shape', shapes)) if names]
     if faults:
         raise ValueError(
@@ -198,8 +199,3 @@ def _fill_restorable(module: nn.Module, state_dict: dict, prefix: str, *rest: An
 
 def _same(theirs: Any, ours: Tensor) -> bool:
     return isinstance(theirs, Tensor) and theirs.numel() == 1 and bool(theirs.eq(ours.to(theirs)))
-
-
-def _listing(names: list[str], shown: int = 5) -> str:
-    more = f' and {len(names) - shown} more' if len(names) > shown else ''
-    return ', '.join(sorted(names)[:shown]) + more

@@ -82,6 +82,17 @@ def join(parts: Sequence[Features]) -> Features:
                     cat('object'), cat('tokens'), extra)
 
 
+def with_width(feats: Features | Tensor | Sequence[Tensor], in_channels: int) -> Features:
+    """What a neck gets, whose f must have the shape (B, in_channels)."""
+    features = as_features(feats)
+    shape = tuple(features.composition.shape)
+    if len(shape) != 2 or shape[1] != in_channels:
+        raise ValueError(
+            f'neck.in_channels={in_channels} expects f of shape (B, {in_channels}), got {shape}; '
+            'set it to the width of the backbone.')
+    return features
+
+
 class Texts(NamedTuple):
     """Unit-norm text features of the paths; None for a path that was not asked for."""
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.spreadsheet import guard
 
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
@@ -110,11 +112,12 @@ def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) ->
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     models = list(next(iter(tables.values())).accuracy)
-    with path.open('w', newline='', encoding='utf-8') as file:
-        writer = csv.writer(file)
-        writer.writerow(['kind', 'primitive', 'images', *map(guard, models)])
-        for kind, table in tables.items():
-            for row in ranked(table):
-                writer.writerow([kind, guard(table.names[row]), int(table.images[row]),
-                                 *(f'{table.accuracy[model][row]:.2f}' for model in models)])
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(['kind', 'primitive', 'images', *map(guard, models)])
+    for kind, table in tables.items():
+        for row in ranked(table):
+            writer.writerow([kind, guard(table.names[row]), int(table.images[row]),
+                             *(f'{table.accuracy[model][row]:.2f}' for model in models)])
+    write_text(path, text.getvalue())
     return path

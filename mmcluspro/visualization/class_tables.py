@@ -15,7 +15,7 @@ from mmcluspro.evaluation import ClassRow
 from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.spreadsheet import guard
 
-from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
+from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style, write_figure
 
 COLUMNS = ('name', 'seen', 'images', 'accuracy', 'confidence', 'mistaken_for')
 UNSEEN = BRIGHT[1]
@@ -37,7 +37,7 @@ def write_tables(tables: Mapping[str, Sequence[ClassRow]], folder: str | Path,
     for kind, rows in tables.items():
         write_text(Path(folder) / f'{phase}_{kind}.csv', _as_csv(rows))
     picture = Path(folder) / f'{phase}_classes.png'
-    draw_worst(tables).savefig(picture)
+    write_figure(draw_worst(tables), picture)
     return picture
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.evaluation.curve import Curve
+from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.plain_files import read_json, verified, with_checksum
 
 REMEDY = 'tools/test.py writes test_curve.json into its work folder: evaluate once more.'
@@ -55,7 +56,7 @@ def write_curves(curves: Mapping[str, Curve], path: str | Path,
         content[world]['seen'] = np.round(curve.seen, 4).tolist()
         content[world]['unseen'] = np.round(curve.unseen, 4).tolist()
     path = Path(path)
-    path.write_text(json.dumps(with_checksum(content)) + '\n')
+    write_text(path, json.dumps(with_checksum(content)) + '\n')
     return path
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from mmcluspro.evaluation.curve import Curve
 
-from .style import BRIGHT, WIDTH, new_figure, print_style
+from .style import BRIGHT, WIDTH, new_figure, print_style, write_figure
 
 DASHES = ('-', '--', '-.', ':')
 
@@ -72,6 +72,5 @@ def plot_curve(curves: Mapping[str, Curve], path: str | Path, title: str = '') -
         for name, curve in curves.items()}})
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with print_style():
-        figure.savefig(path)
+    write_figure(figure, path)
     return path

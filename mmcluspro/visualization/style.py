@@ -13,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from mmcluspro.utils.atomic import atomic_path
+
 WIDTH = 5.5  # inches: the text width of a paper in one column; fonts below are for this width
 TEXT, SMALL = 8.5, 8.0  # points
 DPI = 220
@@ -110,7 +112,14 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     stem = path.with_suffix('') if path.suffix.lower() in ENDINGS else path
     stem.parent.mkdir(parents=True, exist_ok=True)
     files = [stem.with_name(stem.name + ending) for ending in ENDINGS]
-    with print_style():
-        figure.savefig(files[0])
-        figure.savefig(files[1], metadata={'Date': None})
+    for file in files:
+        write_figure(figure, file)
     return files
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes one file, whose ending chooses the format."""
+    # Without a date, the same figure gives the same SVG.
+    options: dict[str, Any] = {'metadata': {'Date': None}} if path.suffix == '.svg' else {}
+    with print_style(), atomic_path(path, keep_suffix=True) as part:
+        figure.savefig(part, **options)

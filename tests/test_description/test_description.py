@@ -51,7 +51,7 @@ def test_the_model_of_a_description_is_that_of_the_config(path):
         expected = MODELS.build(cfg.model)
     state = expected.state_dict()
     model = build_model(checked(describe(cfg))['model'], space, state, 'x.pth', {})
-    state = predicting(state, model.state_dict())
+    state = predicting(state, model)
     assert list(model.state_dict()) == list(state)
     assert type(model.head) is type(expected.head)
     if isinstance(expected.backbone, CachedFeatures):  # training takes it from the folder
@@ -79,7 +79,7 @@ def test_a_bank_loads_whatever_its_queue(assigner):
     state = model.state_dict()
     built = build_model(checked(checkpoint['meta']['description'])['model'], space, state, 'x', {})
 
-    state = predicting(state, built.state_dict())
+    state = predicting(state, built)
     assert list(built.state_dict()) == list(state)
     built.load_state_dict(state)
 

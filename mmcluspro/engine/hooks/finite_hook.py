@@ -10,10 +10,12 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
+from mmcluspro.errors import listed
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import HOOKS
+from mmcluspro.utils.atomic import write_bytes
 
-from ..finite import finite_each, finite_rows, non_finite_tensors, shorten
+from ..finite import finite_each, finite_rows, non_finite_tensors
 from .parts import unwrap
 
 GPU_INTERVAL = 20
@@ -120,7 +122,7 @@ class FiniteHook(Hook):
         bad = non_finite_tensors(checkpoint)
         if bad:
             raise ValueError(
-                f'NaN or infinity in {shorten(bad)} at iteration {runner.iter}: the checkpoint is '
+                f'NaN or infinity in {listed(bad)} at iteration {runner.iter}: the checkpoint is '
                 f'not written. {_way_back(runner)}')
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -129,7 +131,7 @@ class FiniteHook(Hook):
         if bad:
             raise ValueError(
                 f'The checkpoint {runner._load_from or ""} holds NaN or infinity in '
-                f'{shorten(bad)}: its run had diverged, or the file is damaged. Give an earlier '
+                f'{listed(bad)}: its run had diverged, or the file is damaged. Give an earlier '
                 'file; --resume without a value finds the newest good one.')
 
     def _check(self, runner: Runner, together: bool = True) -> None:
@@ -148,8 +150,8 @@ class FiniteHook(Hook):
         number, text, images = first or (runner.iter + 1, 'NaN or infinity', [])
         report = Path(runner.work_dir) / REPORT
         if runner.rank == 0 or not together:
-            report.write_text('\n'.join([text, 'The batch:', *images]) + '\n',
-                              errors='surrogateescape')
+            lines = '\n'.join([text, 'The batch:', *images]) + '\n'
+            write_bytes(report, lines.encode(errors='surrogateescape'))
         raise ValueError(f'Training stops at iteration {number}: {text}. The batch of '
                          f'{len(images)} images is listed in {report}. {_way_back(runner)}')
 
@@ -165,7 +167,7 @@ def describe(step: Step) -> tuple[int, str, list[str]] | None:
         if not bad:
             continue
         labels = step.images if names is None else names
-        parts = shorten([labels[i] for i in bad]) if len(labels) == len(flags) else 'the batch'
+        parts = listed([labels[i] for i in bad]) if len(labels) == len(flags) else 'the batch'
         if names is None:
             parts = f'{len(bad)} of {len(flags)} images: {parts}'
         text = f'NaN or infinity in {what} (epoch {step.epoch}; {parts})'

@@ -8,11 +8,12 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
+from mmcluspro.errors import listed
 from mmcluspro.models.heads.cluspro_head import MOST_CALLS
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
-from ..finite import finite_rows, shorten
+from ..finite import finite_rows
 from ..primitive_features import primitive_features
 from ..ranks import require_same
 from .parts import unwrap
@@ -113,5 +114,5 @@ def _require_finite(features: dict[str, Tensor], dataset: Any, indices: np.ndarr
                  for i in bad]
         raise ValueError(
             f'{len(bad)} of {len(indices)} training images have features with NaN or infinity '
-            f'before training: {shorten(names)}. Repair or remove them, or check the weights of '
+            f'before training: {listed(names)}. Repair or remove them, or check the weights of '
             'the backbone.')

@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from mmcluspro.errors import listed
+
 BRANCHES = ('teacher', 'student')
 # Whatever was around the network when it was saved: DDP, and DINO's multi-crop wrapper.
 WRAPPERS = ('module.', 'backbone.')
@@ -93,6 +95,5 @@ def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], name
         if converted in own and converted not in free
         and weights[key].shape != own[converted].shape]
     if problems:
-        more = f' and {len(problems) - 5} more' if len(problems) > 5 else ''
-        raise ValueError(f'{name} does not fit backbone.arch={arch!r}: '
-                         f'{"; ".join(problems[:5])}{more}.')
+        raise ValueError(
+            f'{name} does not fit backbone.arch={arch!r}: {listed(problems, sign="; ")}.')

@@ -93,6 +93,11 @@ class CompositionHead(BaseModule):
         return {branch: bank for branch, bank in self.clustered.items() if bool(bank.initialised)}
 
     @property
+    def unscored(self) -> tuple[str, ...]:
+        """Parts that no score needs, which a model that only predicts is built without."""
+        return ('losses', )
+
+    @property
     def replicated(self) -> dict[str, Tensor]:
         """State by name that every rank computes for itself and that must be the same on all."""
         return {f'{branch} prototypes': bank.prototypes

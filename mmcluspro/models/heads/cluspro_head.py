@@ -94,6 +94,11 @@ class ClusProHead(ThreePathHead):
         return cast(PrototypeBank, self.banks[branch])
 
     @property
+    def unscored(self) -> tuple[str, ...]:
+        return (*super().unscored, 'loss_pcl', 'loss_pdl',
+                *(f'banks.{branch}.queue' for branch in self.banks))
+
+    @property
     def clustered(self) -> dict[str, PrototypeBank]:
         """The banks by branch."""
         return {branch: self.bank(branch) for branch in self.banks}

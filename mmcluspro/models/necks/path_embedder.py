@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmcluspro.registry import MODELS
 
 from ..mlp import mlp
-from ..structures import PATHS, Features, as_features
+from ..structures import PATHS, Features, with_width
 
 
 @MODELS.register_module()
@@ -48,10 +48,6 @@ class PathEmbedder(BaseModule):
         Returns:
             Features: Of any norm, (B, out_channels) each, with everything else that came in.
         """
-        features = as_features(inputs)
-        f = features.composition
-        if f.ndim != 2 or f.shape[1] != self.in_channels:
-            raise ValueError(
-                f'neck.in_channels={self.in_channels} expects f of shape (B, {self.in_channels}), '
-                f'got {tuple(f.shape)}; set it to the width of the backbone.')
-        return replace(features, **{path: layers(f) for path, layers in self.embed.items()})
+        features = with_width(inputs, self.in_channels)
+        return replace(features, **{path: layers(features.composition)
+                                    for path, layers in self.embed.items()})

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 
-from ..structures import Features, as_features
+from ..structures import Features, with_width
 
 NORMS: dict[str | None, Any] = {'BN': nn.BatchNorm1d, 'LN': nn.LayerNorm, None: None}
 ACTIVATIONS = {'ReLU': nn.ReLU, 'GELU': nn.GELU}
@@ -92,12 +92,8 @@ class PrimitiveAdapter(BaseModule):
             Features: f_a, f_o and f_c = f, each (B, D), not normalised, with everything else
             that the backbone gave.
         """
-        features = as_features(inputs)
+        features = with_width(inputs, self.in_channels)
         f = features.composition
-        if f.ndim != 2 or f.shape[1] != self.in_channels:
-            raise ValueError(
-                f'neck.in_channels={self.in_channels} expects f of shape (B, {self.in_channels}), '
-                f'got {tuple(f.shape)}; set it to the width of the backbone.')
         if len(f) == 1 and any(isinstance(m, nn.BatchNorm1d) and m.training
                                for m in self.modules()):
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from mmcluspro.errors import listed
 from mmcluspro.registry import MODELS
 
 from .name_table import NameTable
@@ -114,10 +115,9 @@ class SoftPrompt(nn.Module):
 
     def _warn_long(self, names: Sequence[str]) -> None:
         if names:
-            more = f' and {len(names) - 3} more' if len(names) > 3 else ''
             warnings.warn(
                 f'These names have more tokens than the {self.max_tokens} that the text tower '
-                f'reads: {", ".join(map(_short, names[:3]))}{more}. They count as the mean of '
+                f'reads: {listed([*map(_short, names)], 3)}. They count as the mean of '
                 'their tokens, and long names hardly differ then; shorten them.', stacklevel=2)
 
     def _check_room(self, attributes: Sequence[int], objects: Sequence[int]) -> None:
@@ -144,10 +144,9 @@ def _warn_alike(what: str, names: Sequence[str], runs: Sequence[Tensor]) -> None
         if first.setdefault(key, name) != name:
             alike.append(f'{_short(first[key])} and {_short(name)}')
     if alike:
-        more = f' and {len(alike) - 3} more' if len(alike) > 3 else ''
         warnings.warn(
             f'The text tower cannot tell these {what} apart, so they share their probability: '
-            f'{"; ".join(alike[:3])}{more}. Names that are too long are cut off; shorten them, or '
+            f'{listed(alike, 3, "; ")}. Names that are too long are cut off; shorten them, or '
             'leave one out.', stacklevel=2)
 
 

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from mmcluspro.registry import MODELS
 
-from ..heads import ThreePathHead
 from ..text import SoftPrompt
 from ..text.prompt import Embed, PromptParts
-from .attention_blocks import require_one_path
 from .label_graph import GraphConvolutions, LabelGraph
+from .pcvl import PCVLHead
 
 
 @MODELS.register_module()
@@ -87,25 +86,18 @@ class GraphPrompt(SoftPrompt):
 
 
 @MODELS.register_module()
-class GIPCOLHead(ThreePathHead):
+class GIPCOLHead(PCVLHead):
     """Composition path with the prompts of a :class:`GraphPrompt`.
 
     p(c | x) = softmax_c(f · t_c / τ) and its cross-entropy over the seen pairs. The graph has the
     pairs of all phases, as the closed-world graph of the published code.
 
     Args:
-        *args: As in :class:`~mmcluspro.models.heads.ThreePathHead`; ``text.prompt.type`` is
-            'mmcluspro.GraphPrompt'.
-        loss_weights (dict, optional): λ of 'attr', 'obj' and 'pair'. Defaults to None: 0, 0, 1.
-        fusion (str): 'composition', the only one. Defaults to 'composition'.
-        **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+        *args, **kwargs: As in :class:`PCVLHead`; ``text.prompt.type`` is 'mmcluspro.GraphPrompt'.
     """
 
-    def __init__(self, *args: Any, loss_weights: dict | None = None, fusion: str = 'composition',
-                 **kwargs: Any) -> None:
-        super().__init__(*args, loss_weights=dict(attr=0.0, obj=0.0) | (loss_weights or {}),
-                         fusion=fusion, **kwargs)
-        require_one_path(self, fusion)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         if not isinstance(getattr(self.text, 'prompt', None), GraphPrompt):
             raise ValueError("GIPCOLHead needs head.text.prompt.type='mmcluspro.GraphPrompt', got "
                              f'{type(getattr(self.text, "prompt", self.text)).__name__}.')
