@@ -51,17 +51,17 @@ GROUPS: dict[str, dict[str, Command]] = {
                                     'mmcluspro.flags.data_flags:parse_extract_features'),
     },
     'pictures': {
-        name: Command(f'mmcluspro.visualization.commands.{module}', text,
+        name: Command(f'mmcluspro.visualization.{module}', text,
                       f'mmcluspro.flags.picture_flags:parse_{name}')
         for name, module, text in (
             ('report', 'make_report', 'one HTML file: numbers, curves, mistakes, prototypes'),
-            ('curves', 'draw_curves', 'seen-unseen curves of several runs'),
-            ('cases', 'draw_cases', "one model's mistakes, or one model against another"),
-            ('confusion', 'draw_confusions',
+            ('curves', 'curve_plot', 'seen-unseen curves of several runs'),
+            ('cases', 'cases', "one model's mistakes, or one model against another"),
+            ('confusion', 'confusion',
              'which attributes, objects and pairs are confused with which'),
-            ('accuracy', 'draw_accuracy', 'accuracy of each attribute and object'),
-            ('prototypes', 'draw_prototypes', 'the images nearest to each prototype'),
-            ('tsne', 'draw_tsne', 't-SNE of attribute and object features'),
+            ('accuracy', 'accuracy', 'accuracy of each attribute and object'),
+            ('prototypes', 'prototype_plot', 'the images nearest to each prototype'),
+            ('tsne', 'tsne', 't-SNE of attribute and object features'),
         )
     },
 }

@@ -1,6 +1,5 @@
 """Pictures of results."""
-from .curve_file import StoredCurve, read_curves, write_curves
-from .curve_plot import draw_curves, plot_curve
+from .curve_plot import StoredCurve, draw_curves, plot_curve, read_curves, write_curves
 from .run_hooks import leave_curves, show_picture
 
 __all__ = [

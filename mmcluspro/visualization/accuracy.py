@@ -1,4 +1,4 @@
-"""Accuracy of each attribute and object, of several models."""
+"""Accuracy of each attribute and object, of several models: ``mmcluspro accuracy``."""
 from __future__ import annotations
 
 import csv
@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 
+from mmcluspro.flags.picture_flags import parse_accuracy as parse_args
 from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.spreadsheet import guard
 
+from .options import open_checkpoints, run_names, save_and_say
+from .phase_run import run_phase
+from .primitives import names_of
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
 
 
@@ -121,3 +126,32 @@ def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) ->
                              *(f'{table.accuracy[model][row]:.2f}' for model in models)])
     write_text(path, text.getvalue())
     return path
+
+
+TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
+    names = run_names(args.checkpoints, args.names)
+    models, dataset = open_checkpoints(args.checkpoints, args)
+    pairs = dataset.space.pairs
+    tables = {title: PrimitiveAccuracy(names_of(dataset.space, branch), np.empty(0), {})
+              for branch, title in TITLES.items()}
+    for name, model in zip(names, models):
+        found = [(pairs[batch.answer], batch.labels['attr'], batch.labels['obj'])
+                 for batch in run_phase(model, dataset, None, args.bias, args.batch_size,
+                                        f'{name}: {len(dataset)} {args.phase} images')]
+        answers, *labels = (torch.cat(part).numpy() for part in zip(*found))
+        for column, table in enumerate(tables.values()):
+            table.images, accuracy = accuracy_by_class(
+                labels[column], answers[:, column], len(table.names))
+            table.accuracy = {**table.accuracy, name: accuracy}
+    for title, table in tables.items():
+        means = {name: np.nansum(table.images * np.nan_to_num(accuracy)) / table.images.sum()
+                 for name, accuracy in table.accuracy.items()}
+        print(f'{title}: ' + ', '.join(f'{name} {mean:.1f} %' for name, mean in means.items()))
+    save_and_say(draw_accuracy(tables, args.most), args.out)
+    out = Path(args.out)
+    print(write_accuracy(tables, out.with_suffix('.csv') if out.suffix else f'{out}.csv'))

@@ -1,4 +1,4 @@
-"""Which attributes, objects and pairs are taken for which others."""
+"""Which attributes, objects and pairs are taken for which others: ``mmcluspro confusion``."""
 from __future__ import annotations
 
 import csv
@@ -12,10 +12,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from mmcluspro.flags.picture_flags import MOST
+from mmcluspro.flags.picture_flags import parse_confusion as parse_args
 from mmcluspro.utils.atomic import write_text
 from mmcluspro.utils.spreadsheet import guard
 
-from .phase_answers import PhaseAnswers
+from .options import open_checkpoints, save_and_say
+from .phase_answers import PhaseAnswers, answer_phase
+from .phase_run import evenly
 from .style import (
     BRIGHT,
     SMALL,
@@ -178,3 +181,17 @@ def write_confusions(found: Mapping[str, Confusion], path: str | Path) -> Path:
                              confusion.count[row], total[truth]])
     write_text(path, text.getvalue())
     return Path(path)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parses the command line and draws."""
+    args = parse_args(argv)
+    (model, ), dataset = open_checkpoints([args.checkpoint], args)
+    indices = evenly(len(dataset), args.max_images)
+    answers = answer_phase(model, dataset, indices, args.bias, args.batch_size,
+                           f'{len(indices)} {args.phase} images')
+    found = confusions(answers)
+    shown = {kind: found[kind] for kind in args.of}
+    save_and_say(draw_confusions(shown, args.most), args.out)
+    out = Path(args.out)
+    print(write_confusions(found, out.with_suffix('.csv') if out.suffix else f'{out}.csv'))

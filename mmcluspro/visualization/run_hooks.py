@@ -24,8 +24,7 @@ from mmcluspro.flags.picture_flags import MAX_IMAGES
 from mmcluspro.registry import HOOKS
 
 from .class_tables import write_tables
-from .curve_file import write_curves
-from .curve_plot import plot_curve
+from .curve_plot import plot_curve, write_curves
 from .phase_answers import PhaseAnswers, known_space
 from .phase_run import phase_dataset
 from .report import Report, build_report, leave_report, read_run

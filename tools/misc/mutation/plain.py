@@ -51,7 +51,7 @@ def read_exported_table(path: Path) -> Any:
 
 def make_curves(folder: Path) -> Path:
     from mmcluspro.evaluation import czsl_curve
-    from mmcluspro.visualization.curve_file import write_curves
+    from mmcluspro.visualization.curve_plot import write_curves
     generator = np.random.default_rng(0)
     curve = czsl_curve(generator.normal(size=20), generator.random(20) < 0.5)
     return write_curves(dict(closed=curve), folder / 'test_curve.json')
@@ -81,7 +81,7 @@ def read_prototype_image_file(path: Path) -> Any:
 
 
 def read_curve_file(path: Path) -> Any:
-    from mmcluspro.visualization.curve_file import read_curves
+    from mmcluspro.visualization.curve_plot import read_curves
     return {world: [*stored.curve, stored.auc, stored.hm]
             for world, stored in read_curves(path).items()}
 

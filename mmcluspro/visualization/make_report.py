@@ -5,11 +5,11 @@ from pathlib import Path
 from mmcluspro.apis.prototype_images import PrototypeImages
 from mmcluspro.flags.picture_flags import parse_report as parse_args
 
-from ..options import open_checkpoints, open_phase
-from ..phase_answers import answer_phase
-from ..report import build_report, leave_report, read_run
-from ..run_hooks import NAME
-from ..thumbnails import add_examples, prototype_images
+from .options import open_checkpoints, open_phase
+from .phase_answers import answer_phase
+from .report import build_report, leave_report, read_run
+from .run_hooks import NAME
+from .thumbnails import add_examples, prototype_images
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,1 +1,0 @@
-"""The commands that draw pictures; :mod:`mmcluspro.cli` names them in its table."""
