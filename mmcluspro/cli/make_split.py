@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from mmcluspro.datasets.folder_tree import left_out, scan_folders
-from mmcluspro.datasets.grouping import count_groups, find_groups
 from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.photo_check import split_warnings
 from mmcluspro.datasets.splits import PHASES
-from mmcluspro.datasets.splitting import make_split
+from mmcluspro.datasets.splitting import count_groups, find_groups, make_split
 from mmcluspro.datasets.table_file import read_table, write_table
 from mmcluspro.errors import Fault, describe, printable
 from mmcluspro.flags.data_flags import parse_make_split

@@ -15,8 +15,7 @@ from mmcluspro.flags.predict_flags import parse_export
 
 from .check import TOLERANCE, Difference, largest_difference, require_portable
 from .files import writable
-from .image_side import ImageSide, require_onnx, write_onnx
-from .smaller import write_half, write_int8
+from .image_side import ImageSide, require_onnx, write_half, write_int8, write_onnx
 from .text_table import asked_candidates, make_table, write_table
 
 VARIANTS = {'fp16': write_half, 'int8': write_int8}

@@ -4,10 +4,9 @@ Training from stored features needs neither images nor backbone. A backbone maps
 tuple of tensors, the last of which is f; what is stored is that f for each image.
 """
 from .cached import CachedFeatures
-from .extraction import frozen_encoder, write_phase
 from .source import FrozenPart
 from .store import FeatureStore, LoadFeature, feature_pipeline
-from .writer import PhaseWriter, start_folder
+from .writer import PhaseWriter, frozen_encoder, start_folder, write_phase
 
 __all__ = [
     'CachedFeatures', 'FeatureStore', 'FrozenPart', 'LoadFeature',

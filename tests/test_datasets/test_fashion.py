@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
+from draw_fashion import Rule, draw_version, groups_of, near_pairs
 from PIL import Image
 from torch.nn import functional as F
 
@@ -12,13 +13,10 @@ from mmcluspro.datasets import Fashion
 from mmcluspro.datasets.dataset_check import EXPECTED
 from mmcluspro.datasets.fashion import (
     Product,
-    Rule,
-    draw_version,
     read_styles,
     read_version,
     write_version,
 )
-from mmcluspro.datasets.fashion.duplicates import groups_of, near_pairs
 from mmcluspro.datasets.metadata import read_metadata
 
 HEADER = ('id,gender,masterCategory,subCategory,articleType,baseColour,season,year,usage,'
@@ -116,7 +114,7 @@ def test_a_draw_depends_on_the_products_and_the_seed_only():
 
 @pytest.mark.parametrize('threshold', [0.2, 0.6, 0.9])
 def test_near_duplicates_equal_a_search_over_all_pairs(threshold, monkeypatch):
-    monkeypatch.setattr('mmcluspro.datasets.fashion.duplicates.BLOCK', 7)
+    monkeypatch.setattr('draw_fashion.BLOCK', 7)
     features = torch.randn(40, 4, generator=torch.Generator().manual_seed(1))
     unit = F.normalize(features, dim=1)
     wanted = {(i, j) for i in range(40) for j in range(i + 1, 40)

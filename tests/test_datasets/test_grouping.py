@@ -5,9 +5,8 @@ from PIL import Image
 
 from mmcluspro.cli.make_split import main
 from mmcluspro.datasets import make_split
-from mmcluspro.datasets.grouping import find_groups, near_duplicates
 from mmcluspro.datasets.photo_check import split_warnings, too_few_names
-from mmcluspro.datasets.splitting import choose_unseen
+from mmcluspro.datasets.splitting import choose_unseen, find_groups, near_duplicates
 from mmcluspro.datasets.table_file import TableRow, read_table
 from mmcluspro.errors import FileError
 

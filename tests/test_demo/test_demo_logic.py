@@ -14,8 +14,8 @@ from mmcluspro.apis.prototype_images import (
 )
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.demo import logic
-from mmcluspro.demo.drawn import NOT_DRAWN, knows_drawings_only, looks_drawn
 from mmcluspro.demo.examples import choose_pairs, draw_examples, find_examples
+from mmcluspro.demo.logic import NOT_DRAWN, knows_drawings_only, looks_drawn
 from mmcluspro.demo.nearest import nearest_prototypes
 from mmcluspro.demo.render import details_html, message, pairs_html, table_html
 

@@ -18,7 +18,7 @@ from mmcluspro.export import export_model, publish
 from mmcluspro.export.check import largest_difference, open_session
 from mmcluspro.export.export_command import main
 from mmcluspro.export.image_side import ImageSide, merged, write_onnx
-from mmcluspro.export.preprocessing import describe
+from mmcluspro.export.text_table import describe
 from mmcluspro.models import Candidates
 from mmcluspro.models.heads import CompositionHead
 from mmcluspro.models.peft.lora_layers import LoRALayer

@@ -4,7 +4,7 @@ import torch
 
 from mmcluspro.engine.memory import LiveBytes
 from mmcluspro.models.text import CLIPText
-from mmcluspro.models.text.chunk import LARGEST, prompt_bytes
+from mmcluspro.models.text.clip_text import LARGEST, prompt_bytes
 from mmcluspro.utils.device import free_bytes
 
 ATTRIBUTES, OBJECTS = [f'red {i}' for i in range(30)], [f'box {i}' for i in range(40)]
@@ -42,12 +42,12 @@ def test_the_bytes_of_a_prompt_are_those_that_a_chunk_adds(learns, tree):
 def test_short_memory_makes_small_chunks(monkeypatch, free, expected):
     """A prompt of the tiny tower takes 24,576 bytes in training, and a quarter may be used."""
     assert prompt_bytes(2, 64, 3, True) == 24576
-    monkeypatch.setattr('mmcluspro.models.text.chunk.free_bytes', lambda device: free)
+    monkeypatch.setattr('mmcluspro.models.text.clip_text.free_bytes', lambda device: free)
     text = make()
     assert text.chunk() == expected
     with torch.no_grad():
         assert text.chunk() == min(LARGEST, 1 << (max(free // 4 // 8192, 1).bit_length() - 1))
-    monkeypatch.setattr('mmcluspro.models.text.chunk.free_bytes', lambda device: 10**12)
+    monkeypatch.setattr('mmcluspro.models.text.clip_text.free_bytes', lambda device: 10**12)
     assert text.chunk() == expected  # chosen once
     text.eval()
     assert text.chunk() == LARGEST
@@ -56,7 +56,7 @@ def test_short_memory_makes_small_chunks(monkeypatch, free, expected):
 def test_the_result_does_not_depend_on_it(monkeypatch):
     features = []
     for free in (10**12, 10**6):
-        monkeypatch.setattr('mmcluspro.models.text.chunk.free_bytes', lambda _, free=free: free)
+        monkeypatch.setattr('mmcluspro.models.text.clip_text.free_bytes', lambda _, free=free: free)
         features.append(make().encode_pairs(PAIRS).detach())
     torch.testing.assert_close(features[1], features[0], atol=1e-6, rtol=0)
 

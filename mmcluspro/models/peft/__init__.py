@@ -2,8 +2,7 @@
 from .bottleneck import AdaptedBlock, Adapter, Bottleneck
 from .injection import Injected, inject, injected_modules, match_targets
 from .lora import LoRA, merge, unmerge
-from .lora_attention import LoRAAttention
-from .lora_layers import LoRALinear, LowRank
+from .lora_layers import LoRAAttention, LoRALinear, LowRank
 
 __all__ = [
     'Adapter', 'AdaptedBlock', 'Bottleneck', 'Injected', 'LoRA', 'LoRAAttention', 'LoRALinear',

@@ -9,8 +9,7 @@ from torch import nn
 from mmcluspro.registry import MODELS
 
 from .injection import match_targets, replace_module
-from .lora_attention import PARTS, LoRAAttention, adaptable_attention
-from .lora_layers import LoRALayer, LoRALinear
+from .lora_layers import PARTS, LoRAAttention, LoRALayer, LoRALinear, adaptable_attention
 
 TARGETS = ('attn.q', 'attn.k', 'attn.v', 'attn.out_proj', 'mlp.c_fc', 'mlp.c_proj')
 # These read the matrices of their linear layers and never call them, so that updates of one would

@@ -116,7 +116,7 @@ def make_group_column(folder: Path) -> Path:
 
 
 def read_group_column(path: Path) -> Any:
-    from mmcluspro.datasets.grouping import find_groups
+    from mmcluspro.datasets.splitting import find_groups
     from mmcluspro.datasets.table_file import read_table
     from mmcluspro.errors import FileError
     try:
