@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -103,4 +104,5 @@ def _build_config(cfg: Config, space: CompositionSpace, file: CheckpointFile) ->
     if not cfg.get('model', {}).get('head'):
         raise ValueError(f'The config for {file.name} has no field model with a head.')
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        return MODELS.build(dict(cfg.model, space=space.to_dict()))
+        # mmpretrain writes defaults into what it is given.
+        return MODELS.build(dict(deepcopy(cfg.model), space=space.to_dict()))

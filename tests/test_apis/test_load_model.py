@@ -8,6 +8,7 @@ import torch
 from mmcluspro.apis import load_model
 from mmcluspro.apis.config_text import parse_config
 from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.engine.launch import read_config
 from mmcluspro.utils.safe_load import safe_load
 
 SPACE = dict(attributes=['wet'], objects=['cat'], pairs=[[0, 0]], seen=[True])
@@ -25,6 +26,15 @@ def test_it_predicts_like_the_model_that_was_saved(trained):
     assert model.meta['calibration']['closed']['temperature'] == 0.8
     assert model.description['model']['backbone']['arch'] == 'tiny_clip'
     assert model.cfg is None
+
+
+def test_the_config_of_the_caller_stays_as_it_is(trained):
+    path, original = trained
+    config = read_config('baseline_shapes.py')
+    before = config.to_dict()
+    model = load_model(path, config=config)
+    assert config.to_dict() == before
+    assert model.space.pairs.equal(original.space.pairs)
 
 
 def test_its_space_has_the_pairs_of_all_phases(trained):

@@ -22,6 +22,21 @@ def make_figure():
     return figure
 
 
+def test_a_figure_that_cannot_be_drawn_leaves_the_earlier_file(tmp_path, monkeypatch):
+    save(make_figure(), tmp_path / 'a')
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def half(path, **options):
+        path.write_bytes(b'half')
+        raise OSError('no room')
+
+    figure = make_figure()
+    monkeypatch.setattr(figure, 'savefig', half)
+    with pytest.raises(OSError, match='no room'):
+        save(figure, tmp_path / 'a')
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize('name', ['new/a', 'new/a.png', 'new/a.svg', 'new/a.v2'])
 def test_writes_png_and_svg_of_the_asked_size(tmp_path, name):
     png, svg = save(make_figure(), tmp_path / name)
