@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.datasets import resolve_readable
-from mmcluspro.utils.free_memory import free_bytes
+from mmcluspro.utils.device import free_bytes
 
 from ..structures import TextTokens
 from .feature_cache import FeatureCache, PairMemo
