@@ -87,6 +87,13 @@ def bank_digest(bank: Any) -> str:
                   digits=32)
 
 
+def middle_square(image: Image.Image) -> Image.Image:
+    """The largest square in the middle of a picture."""
+    edge = min(image.size)
+    left, top = (image.width - edge) // 2, (image.height - edge) // 2
+    return image.crop((left, top, left + edge, top + edge))
+
+
 def as_jpeg(image: Image.Image, side: int, square: bool = True, quality: int = 80) -> bytes:
     """A small copy of a picture.
 
@@ -96,11 +103,7 @@ def as_jpeg(image: Image.Image, side: int, square: bool = True, quality: int = 8
         square (bool): Cut out the middle square. Defaults to True.
         quality (int): Of JPEG. Defaults to 80.
     """
-    if square:
-        edge = min(image.size)
-        left, top = (image.width - edge) // 2, (image.height - edge) // 2
-        image = image.crop((left, top, left + edge, top + edge))
-    image = image.convert('RGB')
+    image = (middle_square(image) if square else image).convert('RGB')
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     image.save(file, 'JPEG', quality=quality)

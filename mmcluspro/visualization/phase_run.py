@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Subset
 
+from mmcluspro.apis.prototype_images import middle_square
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.evaluation import log_scores
@@ -229,9 +230,7 @@ def picture(dataset: CZSLDataset, index: int, side: int | None = None) -> np.nda
         except OSError as error:
             raise ValueError(f'The image {info["img_path"]} cannot be read: {error}') from None
     if side is not None:
-        edge = min(image.size)
-        left, top = (image.width - edge) // 2, (image.height - edge) // 2
-        image = image.crop((left, top, left + edge, top + edge))
-        if edge > side:
+        image = middle_square(image)
+        if image.width > side:
             image = image.resize((side, side), Image.Resampling.LANCZOS)
     return np.asarray(image)

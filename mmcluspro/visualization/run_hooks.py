@@ -15,7 +15,6 @@ from mmengine.visualization import LocalVisBackend
 from PIL import Image
 
 from mmcluspro.apis.prototype_images import PrototypeImages
-from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.hooks import CalibrationHook
 from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
 from mmcluspro.evaluation import Chosen, PredictionMetric
@@ -123,8 +122,7 @@ class PredictionHook(Hook):
         model = unwrap(runner.model)
         known = model.head.known_candidates
         model.answer_from({**(model.worlds or {'closed': known}), 'known': known})
-        space = CompositionSpace(known.attributes, known.objects, known.pairs.cpu(),
-                                 known.seen.cpu())
+        space = known_space(model)
         hook = next((hook for hook in runner.hooks if isinstance(hook, CalibrationHook)), None)
         chosen = Chosen() if hook is None else hook.chosen.get('closed', Chosen())
         for metric in self._metrics(runner):
