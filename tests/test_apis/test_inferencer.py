@@ -30,6 +30,7 @@ def reference(model, pictures, space, temperature, bias, keep=None):
 
 
 def check(answers, expected, space):
+    assert len(answers) == len(expected)
     for answer, row in zip(answers, expected):
         order = np.argsort(-row)[:len(answer.pairs)]
         np.testing.assert_allclose([p.probability for p in answer.pairs], row[order], rtol=1e-4)

@@ -138,8 +138,12 @@ def test_a_checkpoint_with_all_weights_needs_no_file(tmp_path):
     def full(cfg):
         from_file(cfg)
         cfg.model.full_state = True
-    write(tmp_path / 'full.pth', change=full)
-    load_model(tmp_path / 'full.pth')
+    written = write(tmp_path / 'full.pth', change=full)
+    loaded = dict(load_model(tmp_path / 'full.pth').named_parameters())
+    frozen = [name for name, p in written.named_parameters() if not p.requires_grad]
+    assert len(frozen) > 50
+    for name in frozen:
+        torch.testing.assert_close(loaded[name], written.get_parameter(name))
 
 
 def test_flags():

@@ -188,6 +188,7 @@ def test_a_wrong_command_is_found(command, reason, monkeypatch, tmp_path):
 def test_a_comment_above_a_block_is_one_of_the_known(page):
     for block in blocks(page):
         kind, _, value = block.marker.partition(': ')
+        assert kind in ('', 'needs', 'runs in', 'fragment'), block
         if kind == 'needs':
             assert set(value.split(', ')) <= NEEDS, block
         elif kind == 'runs in':

@@ -228,6 +228,11 @@ def test_another_image_size_may_load_the_checkpoint(clip):
     target.load_state_dict({key.removeprefix('backbone.'): value for key, value
                             in source.state_dict().items() if key.startswith('backbone.')})
 
+    learnt = {name: p for name, p in target.named_parameters() if p.requires_grad}
+    assert learnt
+    for name, parameter in learnt.items():
+        assert parameter.equal(source.backbone.get_parameter(name)), name
+
 
 def test_what_is_unfrozen_later_is_saved(clip):
     model = trained(clip)

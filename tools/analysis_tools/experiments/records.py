@@ -69,7 +69,7 @@ def resolve(config: str | Path, options: Sequence[str] = ()) -> tuple[Config, tu
     return plain, tuple(kept)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _read(config: Path, changed: int, size: int) -> Config:
     """A config, read once for all rows and seeds as long as its file does not change."""
     return read_config(config)
