@@ -128,6 +128,7 @@ def test_the_consumer_is_short_and_prints_the_inferencers_best(
     runpy.run_path(str(CONSUMER), run_name='__main__')
 
     lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(pictures)
     for file, line, answer in zip(
             pictures, lines, CZSLInferencer(checkpoint, device='cpu')(pictures, workers=0)):
         best = answer.pairs[0]
