@@ -24,7 +24,7 @@ from mmcluspro.errors import FileError, shown
 from mmcluspro.utils.safe_load import load_checkpoint
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
-               'work_dirs/<config>/best_czsl_auc_epoch_20.pth.')
+               'work_dirs/<config>/best_czsl_auc_epoch_16.pth.')
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8,
           torch.int16, torch.int32, torch.int64, torch.bool)
 NAMES = items(text(), 1, 1_000_000)

@@ -56,7 +56,7 @@ class CZSLInferencer:
 
     Examples:
         >>> from mmcluspro import CZSLInferencer
-        >>> inferencer = CZSLInferencer('work_dirs/run/best_czsl_auc_epoch_20.pth')
+        >>> inferencer = CZSLInferencer('work_dirs/run/best_czsl_auc_epoch_16.pth')
         >>> for answer in inferencer.stream('photos/'):
         ...     print(answer.image, answer.best)
     """
@@ -269,7 +269,7 @@ def predict(checkpoint: str | Path, inputs: Any, **options: Any) -> Predictions:
 
     Examples:
         >>> import mmcluspro
-        >>> mmcluspro.predict('best_czsl_auc_epoch_20.pth', 'photos/', top_k=1).to_frame()
+        >>> mmcluspro.predict('best_czsl_auc_epoch_16.pth', 'photos/', top_k=1).to_frame()
     """
     own = {name: options.pop(name) for name in ('device', 'config', 'imports', 'weights',
                                                 'background') if name in options}

@@ -1,6 +1,6 @@
 """Images per second of the inferencer's model path, against the bare image tower.
 
-    python tools/benchmarks/inference.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_20.pth
+    python tools/benchmarks/inference.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth
 
 All get the same batch in turns, and the medians are compared, so that a busy machine slows all.
 The bare tower is the image tower with LoRA merged and nothing behind it; the model path goes from
