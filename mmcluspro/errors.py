@@ -79,7 +79,7 @@ class FaultsError(FileError):
     """
 
     def __init__(self, faults: Sequence[Fault], advice: str, limit: int) -> None:
-        number = f'{len(faults)} fault' + ('s' if len(faults) > 1 else '')
+        number = f'{len(faults)} problem' + ('s' if len(faults) > 1 else '')
         super().__init__(faults[0].where, faults[0].what, advice)
         self.faults, self.limit = tuple(faults), limit
         self.args = (f'{number} in the data:\n{describe(faults, limit)}'

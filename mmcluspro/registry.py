@@ -19,7 +19,7 @@ from mmengine.registry import Registry
 
 
 class HelpfulRegistry(Registry):
-    """A registry whose "not found" says what would have been found."""
+    """A registry that suggests what to write when a name is not found."""
 
     def get(self, key: str) -> type | None:
         """Same as the parent's, but raises a KeyError with a hint.
@@ -28,8 +28,8 @@ class HelpfulRegistry(Registry):
             key (str): Name with or without scope.
 
         Returns:
-            type: The registered class. None only for a dotted path, which
-            mmengine goes on to import as an object.
+            type: The registered class, or None for a dotted path, which mmengine then imports as an
+                object.
         """
         found = super().get(key)
         name = key.removeprefix(f'{self.scope}.')
@@ -74,7 +74,7 @@ def hint(key: str, kind: str) -> str:
         if key in registry.module_dict:
             if name == kind:
                 return f"Write type='mmcluspro.{key}' in the config."
-            return f"'mmcluspro.{key}' is a {name}, not a {kind}: it stands in the wrong field."
+            return f"'mmcluspro.{key}' is a {name}, not a {kind}: it is in the wrong field."
     if kind in _ALL:
         import_module('mmpretrain.registry')
         root = _ALL[kind].parent

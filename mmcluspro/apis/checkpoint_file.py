@@ -90,10 +90,10 @@ def check_state(state: dict[Any, Any], name: str) -> None:
     """Refuses weights of other types, and values that are not finite."""
     for key, value in state.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
-            what = f'a {type(value).__name__} stands where a tensor is expected'
+            what = f'a {type(value).__name__} was found where a tensor is expected'
         elif value.dtype not in DTYPES or value.layout != torch.strided or value.is_nested or (
                 value.is_meta):
-            what = (f'a tensor of {value.dtype}, {value.layout} stands where plain numbers are '
+            what = (f'a tensor of {value.dtype}, {value.layout} was found where plain numbers are '
                     'expected')
         elif value.numel() * value.element_size() > value.untyped_storage().nbytes():
             what = 'a tensor claims more numbers than the file holds'

@@ -1,4 +1,4 @@
-"""Images in every form a user has them in, listed and read one by one."""
+"""Lists and reads images: files, folders, patterns, PIL images and arrays."""
 from __future__ import annotations
 
 import glob
@@ -28,23 +28,22 @@ LOAD_AND_PACK = ('LoadImageFromFile', 'LoadPicture', 'PackInputs')
 
 
 class Item(NamedTuple):
-    """An image that was asked for: a path, a PIL image or an array."""
+    """An input image: a path, a PIL image or an array."""
     name: str
     source: Any
     channels: str = 'BGR'
 
 
 def list_images(images: Any, channels: str = 'BGR') -> list[Item]:
-    """Turns what the user gave into a list, without reading a file.
+    """Turns the user's input into a list of images, without reading a file.
 
     Args:
         images: Path, folder (searched with all its folders), glob pattern, array (H, W, 3) of
             uint8, (H, W) or (H, W, 4), PIL image, or an iterable of these.
-        channels (str): Order of the colours of arrays. Defaults to 'BGR', as mmcv and mmpretrain
-            have them.
+        channels (str): Channel order of arrays. Defaults to 'BGR', as in mmcv and mmpretrain.
 
     Returns:
-        list[Item]: A file that was named twice stands there once.
+        list[Item]: The images, without duplicate files.
     """
     if str(channels).upper() not in CHANNELS:
         raise ValueError(f"channels must be 'BGR' or 'RGB', got {channels!r}.")
@@ -120,17 +119,17 @@ def _checked(image: Any, place: int) -> Any:
 
 
 class Preprocessor:
-    """Prepares files and images in memory as the tests of the training did.
+    """Prepares images as in the test pipeline of the training.
 
     Args:
         description (Mapping): ``description`` of a model: its ``preparation`` is plain numbers.
-        size (int | None): Image side of the tower. Preparations without a resize, of data that is
-            drawn at that size, get one.
-        config (Config, optional): The user's own config, whose test pipeline is built where plain
-            numbers cannot say it. Defaults to None.
-        background (str | Sequence[int], optional): What is behind transparent pictures, see
-            :func:`~mmcluspro.datasets.picture_file.colour`. Defaults to None: as in training,
-            which is white unless the config says otherwise.
+        size (int | None): Image size of the tower. If the preparation does not resize, because the
+            data was drawn at that size, a resize is added.
+        config (Config, optional): The user's own config. Its test pipeline is built if plain
+            numbers cannot describe it. Defaults to None.
+        background (str | Sequence[int], optional): Colour behind transparent images, see
+            :func:`~mmcluspro.datasets.picture_file.colour`. Defaults to None: as in training, which
+            is white unless the config says otherwise.
     """
 
     def __init__(self, description: Mapping[str, Any], size: int | None,
@@ -155,7 +154,8 @@ class Preprocessor:
         """Reads one image.
 
         Returns:
-            tuple: The image (3, H, W), uint8, and None; or None and why it cannot be read.
+            tuple: The image (3, H, W), uint8, and None; or None and the reason why it cannot be
+                read.
         """
         try:
             pixels = read_picture(item.source, self.decoder, self.background) if (

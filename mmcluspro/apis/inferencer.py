@@ -1,4 +1,4 @@
-"""Attribute-object pairs of images, from a checkpoint alone."""
+"""Predicts the attribute and the object of images, from a checkpoint alone."""
 from __future__ import annotations
 
 import warnings
@@ -37,11 +37,11 @@ MAX_ADDED = 1000  # new words that the text side keeps between calls
 
 
 class CZSLInferencer:
-    """Names the attribute and the object of images.
+    """Predicts the attribute and the object of images.
 
     Args:
         checkpoint (str | Path): A file that training wrote; nothing else is needed.
-        device (str | torch.device, optional): Defaults to None: a GPU where there is one.
+        device (str | torch.device, optional): Defaults to None: a GPU if there is one.
         config (str | Path | Config, optional): As in :func:`load_model`. Defaults to None.
         imports (Sequence[str]): As in :func:`load_model`. Defaults to ().
         weights (str | Path | Mapping, optional): As in :func:`load_model`. Defaults to None.
@@ -50,7 +50,7 @@ class CZSLInferencer:
             training, white unless the config says otherwise.
 
     Attributes:
-        classes (tuple[str]): The pairs of the data, as mmpretrain's inferencers have them.
+        classes (tuple[str]): Names of the pairs, as in mmpretrain's inferencers.
 
     Calls follow mmpretrain's inferencers: ``inputs``, ``batch_size``, ``return_datasamples``.
 
@@ -82,10 +82,10 @@ class CZSLInferencer:
     def __call__(self, inputs: Any, pairs: Pairs | None = None, top_k: int = 5,
                  threshold: float | None = None, world: str = 'closed', batch_size: int = 32,
                  return_datasamples: bool = False, **options: Any) -> Any:
-        """As :meth:`stream`, with all answers in a list.
+        """Returns all answers of :meth:`stream` in a list.
 
         Args:
-            inputs: As in :meth:`stream`, and so are the others.
+            inputs: As in :meth:`stream`, like all other arguments.
             return_datasamples (bool): Return mmpretrain's ``DataSample`` instead of
                 :class:`Prediction`, see :func:`~mmcluspro.apis.ranking.as_sample`. Defaults to
                 False.
@@ -107,34 +107,34 @@ class CZSLInferencer:
                attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
                workers: int = 2, progress: bool | None = None, prefer: str = 'balanced',
                seen_bias: float | None = None, channels: str = 'BGR') -> Iterator[Prediction]:
-        """Answers one by one, while the next images are read.
+        """Yields the answers one by one, while the next images are read.
 
         Args:
             inputs: As in :func:`~mmcluspro.apis.images.list_images`: paths, folders, patterns,
                 PIL images, arrays, or a list of these.
-            pairs (Sequence | str | Path, optional): Pairs of names to choose from, known or new,
-                or a file of them (:func:`~mmcluspro.apis.pair_file.read_pairs`). Defaults to None:
-                those of ``world``.
+            pairs (Sequence | str | Path, optional): Pairs of names to choose from, known or new, or
+                a file of them (:func:`~mmcluspro.apis.pair_file.read_pairs`). Defaults to None: the
+                pairs of ``world``.
             top_k (int): Number of pairs, attributes and objects to return. Defaults to 5.
             threshold (float, optional): Abstain below this probability. Defaults to None: never.
             world (str): 'closed': the pairs of the data the model was trained on; 'open': all
-                attributes x all objects, without the infeasible ones. Defaults to 'closed'.
+                feasible pairs of its attributes and objects. Defaults to 'closed'.
             batch_size (int): Defaults to 32.
             attributes (Sequence[str], optional): Choose from all pairs of these and ``objects``.
-            objects (Sequence[str], optional): The same; a side that is not given has the
-                model's own names.
+            objects (Sequence[str], optional): As ``attributes``. If only one of the two is given,
+                the model's own names are used for the other.
             workers (int): Threads that read images. Defaults to 2; 0 reads between the batches.
-            progress (bool, optional): A line with the time left, on stderr. Defaults to None: for
-                more than one batch.
+            progress (bool, optional): Show a line with the time left on stderr. Defaults to None:
+                only for more than one batch.
             prefer (str): Which pairs matter more, 'seen' or 'unseen'. Defaults to 'balanced':
                 the bias with the best harmonic mean on validation.
-            seen_bias (float, optional): Instead of ``prefer``, what is subtracted from the log
-                scores of seen pairs. Defaults to None.
+            seen_bias (float, optional): Subtract this from the log scores of seen pairs, instead of
+                ``prefer``. Defaults to None.
             channels (str): Order of the colours of arrays, 'BGR' or 'RGB'. Defaults to 'BGR', as
                 mmcv and mmpretrain have them.
 
         Yields:
-            Prediction: In the order of the images. One that cannot be read has ``error`` set.
+            Prediction: In the order of the images. If an image cannot be read, ``error`` is set.
         """
         for name, number, least in (('top_k', top_k, 1), ('batch_size', batch_size, 1),
                                     ('workers', workers, 0)):
@@ -184,7 +184,7 @@ class CZSLInferencer:
 
     def calibration(self, world: str = 'closed', prefer: str = 'balanced',
                     seen_bias: float | None = None) -> Calibration:
-        """What validation chose, or none with a warning; arguments as in :meth:`stream`."""
+        """Calibration from validation, or none with a warning; arguments as in :meth:`stream`."""
         found = asked_calibration(self.model.meta, world, prefer, seen_bias)
         if found is None:
             warnings.warn(
@@ -201,16 +201,16 @@ class CZSLInferencer:
         return self.model.extract_feat(batch)
 
     def forget_adaptation(self) -> None:
-        """Drops what a head learned from the images it was asked about.
+        """Resets what a head learned from the images that it predicted.
 
-        Calls and streams begin with it, so that they answer the same again; :meth:`score` and
-        :meth:`rank` go on from where they are.
+        Each call and stream starts with it, so the same images get the same answers. :meth:`score`
+        and :meth:`rank` keep the current state.
         """
         self.model.head.forget_adaptation()
 
     @torch.inference_mode()
     def score(self, feats: Features, candidates: Candidates) -> Scores:
-        """Scores of what :meth:`features` returned, from the model's head.
+        """Scores features of :meth:`features` with the model's head.
 
         Args:
             feats (Features): Of B images.
@@ -236,7 +236,7 @@ class CZSLInferencer:
                     bar.add()
 
     def _read(self, items: list[Item], size: int, pool: Any) -> Iterator[tuple[list, list]]:
-        """Batches of items and what was read of them, the next one under way."""
+        """Batches of items and the images that were read, while the next batch is being read."""
         left = iter(items)
         chunks = iter(lambda: list(islice(left, size)), [])
         if pool is None:
@@ -257,9 +257,9 @@ class CZSLInferencer:
 
 
 def predict(checkpoint: str | Path, inputs: Any, **options: Any) -> Predictions:
-    """Names the attribute and the object of images, in one line.
+    """Loads a checkpoint and predicts the attribute and the object of images.
 
-    For several calls make a :class:`CZSLInferencer`, which loads the checkpoint once.
+    For several calls, create a :class:`CZSLInferencer`, which loads the checkpoint once.
 
     Args:
         checkpoint (str | Path): A file that training wrote.

@@ -1,4 +1,4 @@
-"""From a checkpoint to a model that predicts: no config file, no data folder."""
+"""Loads a model from a checkpoint, without its config file and data."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -41,24 +41,25 @@ def load_model(checkpoint: str | Path, device: str | torch.device = 'cpu',
                ) -> CompositionalClassifier:
     """Builds the model of a checkpoint from the checkpoint alone.
 
-    The file is data: tensors, and a description with a closed schema
-    (:mod:`mmcluspro.description`). Nothing of it is executed, it names no class but ours, and it
-    opens no path and fetches no address of its own choosing.
+    The file contains only data: tensors, and a description with a closed schema
+        (:mod:`mmcluspro.description`). No code from it is executed. It can name only classes of
+        this package, and no path or address to open.
 
     Args:
         checkpoint (str | Path): File or address of a checkpoint that ``tools/train.py`` wrote.
-        device (str | torch.device): Where to put it. Defaults to 'cpu'.
-        config (str | Path | Config, optional): Your config, which is built instead of the
-            description, for parts that only you can vouch for. Defaults to None.
-        imports (Sequence[str]): Modules of yours whose classes the description may name.
-            Defaults to (), none.
-        weights (str | Path | Mapping, optional): Files of the frozen towers, where they came from
-            local files: one for both, or by 'backbone', 'text' and 'words'. Defaults to None.
+        device (str | torch.device): Device of the model. Defaults to 'cpu'.
+        config (str | Path | Config, optional): Your own config, which is built instead of the
+            description, for parts that the description cannot name. Defaults to None.
+        imports (Sequence[str]): Your modules whose classes the description may name. Defaults to
+            ().
+        weights (str | Path | Mapping, optional): Weights of the frozen towers, if training read
+            them from local files: one file for both, or a dict with 'backbone', 'text' and 'words'.
+            Defaults to None.
 
     Returns:
-        CompositionalClassifier: In eval mode. ``description`` holds what was built (``cfg`` the
-        config that was given, or None), ``meta`` the checkpoint's meta, ``space`` the pairs of
-        all phases.
+        CompositionalClassifier: The model in eval mode, with the attributes ``description`` (what
+            was built), ``cfg`` (your config, or None), ``meta`` (of the checkpoint) and ``space``
+            (the pairs of all phases).
     """
     modules, files = import_modules(imports), given_weights(weights)
     file = read_checkpoint(checkpoint)

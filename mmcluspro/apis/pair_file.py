@@ -20,20 +20,21 @@ def read_pairs(path: str | Path) -> list[Pair]:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f'No list of pairs at {path}.')
+        raise FileNotFoundError(f'The file of pairs {path} does not exist.')
     return parse_pairs(read_text(path, 'Save it as UTF-8.'), f'{path}:')
 
 
 def parse_pairs(text: str, where: str = 'line ') -> list[Pair]:
     """Pairs of a text, one per line.
 
-    A line is read on its own, so a mistake in one does not change the others: ``wet cat``, or with
-    names of several words ``wet, fire truck`` (comma, semicolon or tab). Names may stand in double
-    quotes. Empty lines, comments after ``#`` and a first line ``attribute, object`` are skipped.
+    Lines are parsed one by one, so a mistake in one does not affect the others: ``wet cat``, or
+        with names of several words ``wet, fire truck`` (comma, semicolon or tab). Names may be in
+        double quotes. Empty lines, comments after ``#`` and a first line ``attribute, object`` are
+        skipped.
 
     Args:
         text (str): What the user wrote.
-        where (str): What stands before the number of a line in messages. Defaults to 'line '.
+        where (str): Text before a line number in messages. Defaults to 'line '.
 
     Raises:
         ValueError: Names the lines that are wrong.

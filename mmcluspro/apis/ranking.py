@@ -1,4 +1,4 @@
-"""From the scores of a batch to the best pairs, attributes and objects of each image."""
+"""Ranks the pairs, attributes and objects of each image by their scores."""
 from collections.abc import Iterator
 
 import torch
@@ -23,7 +23,7 @@ def rank(scores: Scores, candidates: Candidates, calibration: Calibration, link:
         candidates (Candidates): On the same device.
         calibration (Calibration): Turns log scores into probabilities.
         link (str): Of the head.
-        top_k (int): How many of each.
+        top_k (int): How many of each to return.
 
     Yields:
         tuple: Pairs, attributes and objects, best first.
@@ -59,7 +59,7 @@ def _best_names(table: Tensor, names: tuple[str, ...], top_k: int) -> list[tuple
 
 
 def as_sample(answer: Prediction, candidates: Candidates) -> DataSample:
-    """An answer as mmpretrain's inferencers return it.
+    """Converts an answer to the form that mmpretrain's inferencers return.
 
     Args:
         answer (Prediction): With all pairs of ``candidates`` that can be an answer.

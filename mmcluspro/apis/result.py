@@ -18,10 +18,10 @@ class PairScore:
     Attributes:
         attribute (str): Raw name.
         object (str): Raw name.
-        probability (float): Calibrated, over all pairs that were asked for.
+        probability (float): Calibrated probability over all requested pairs.
         attribute_score (float): Probability of the attribute alone, p(a).
         object_score (float): Probability of the object alone, p(o).
-        seen (bool): Whether training had images of the pair.
+        seen (bool): Whether the pair occurs in the training data.
     """
     attribute: str
     object: str
@@ -43,11 +43,11 @@ class Prediction:
     """The answer for one image.
 
     Attributes:
-        image (str): Path, or the place in the list for images without one.
+        image (str): Path, or the position in the list for images without a path.
         pairs (tuple[PairScore]): Best pairs first; empty when ``error`` is set.
         attributes (tuple[NameScore]): Best attributes first.
         objects (tuple[NameScore]): Best objects first.
-        abstained (bool): Whether the best pair stays below the threshold.
+        abstained (bool): Whether the best probability is below the threshold.
         error (str | None): Why there is no answer, for example a damaged file.
     """
     image: str
@@ -65,7 +65,7 @@ class Prediction:
 
         Args:
             image (str): Its name.
-            row (tuple): Best first. Scores with NaN or infinity are no answer.
+            row (tuple): Best first. Scores with NaN or infinity are not an answer.
             threshold (float, optional): Abstain below this probability. Defaults to None: never.
         """
         pairs, attributes, objects = row
@@ -80,11 +80,11 @@ class Prediction:
 
     @property
     def best(self) -> PairScore | None:
-        """The best pair, None for an image without an answer."""
+        """The best pair, or None if the image has no answer."""
         return self.pairs[0] if self.pairs else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Dicts, lists, strings and numbers, as JSON has them."""
+        """Plain dicts, lists, strings and numbers, ready for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value
                 for name, value in asdict(self).items()}
 
@@ -101,7 +101,7 @@ class Prediction:
 
 
 class Predictions(list[Prediction]):
-    """The answers for several images: a list, which a table can be made of."""
+    """A list of the answers for several images, which can be turned into a table."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Plain values, ready for ``json.dumps``."""

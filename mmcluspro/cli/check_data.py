@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_root(root: Path, dataset: str) -> None:
     """Says it in a sentence where there is nothing to check."""
     if not root.exists():
-        raise FileNotFoundError(f'There is no {root}. Give a folder of images, a CSV file, or the '
-                                'folder of a published dataset.')
+        raise FileNotFoundError(f'{root} does not exist. Give a folder of images, a CSV file, or '
+                                'the folder of a published dataset.')
     if root.is_file() and root.suffix.lower() != '.csv':
         raise ValueError(f'{root} is neither a folder nor a CSV file.')
     if dataset == 'generic' and root.is_dir() and not is_own_data(root) and not any(

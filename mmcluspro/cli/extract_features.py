@@ -15,7 +15,7 @@ from mmcluspro.utils.progress import Progress
 
 
 def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
-    """A dataset of the config, with images, without augmentation and second chances."""
+    """A dataset of the config that reads images, without augmentation and replacements."""
     dataset = dict(cfg[f'{phase}_dataloader']['dataset'])
     if dataset.pop('features', None) is not None:
         dataset.pop('check_images', None)  # off because training needs no images; here we do
@@ -23,7 +23,7 @@ def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Extracts; the same command goes on after an interruption."""
+    """Extracts features; after an interruption, the same command continues."""
     try:
         extract(parse_args(argv))
     except KeyboardInterrupt:
@@ -45,7 +45,7 @@ def extract(args: argparse.Namespace) -> None:
         raise ValueError(f'{args.config} does not name a folder for features: give --out FOLDER.')
     pipeline = cfg.test_dataloader.dataset.pipeline
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        # A random backbone (pretrained=None) must be the same when the command goes on.
+        # A random backbone (pretrained=None) must be the same when the command continues.
         torch.manual_seed(cfg.get('randomness', {}).get('seed') or 0)
         tower, encode, facts = frozen_encoder(cfg.model.backbone)
         preprocessor = {'type': 'ClsDataPreprocessor', **cfg.model.get('data_preprocessor', {})}

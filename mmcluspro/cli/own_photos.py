@@ -55,8 +55,8 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     """
     source = Path(name).expanduser()
     if not source.exists():
-        raise FileNotFoundError(f'There is no {source}. Give a folder of images, a CSV file, or a '
-                                'config.')
+        raise FileNotFoundError(f'{source} does not exist. Give a folder of images, a CSV file, or '
+                                'a config.')
     check_files(weights, words)  # before images are read
     if source.is_dir() and (source / 'table.csv').is_file():
         source = source / 'table.csv'
@@ -139,7 +139,7 @@ def _usable(rows: list[TableRow], root: Path) -> list[TableRow]:
         raise ValueError(f'None of the {len(rows)} images can be read:\n{describe(faults)}'
                          + folder.remark)
     if faults:
-        print(f'warning: {len(faults)} of {len(rows)} images cannot be read and are left out:\n'
+        print(f'warning: {len(faults)} of {len(rows)} images cannot be read and are skipped:\n'
               f'{describe(faults)}{folder.remark}', file=sys.stderr)
     lost = {fault.where for fault in faults}
     return [row for row in rows if row.image not in lost]

@@ -58,7 +58,8 @@ def _spellings(word: str) -> list[str]:
 SIZES = {'ViT-B-32': '350 MB', 'ViT-B-16': '350 MB', 'ViT-L-14': '900 MB'}  # of the download
 MEMORY_FOR_LARGE = 10e9  # bytes of a GPU
 TINY = 'tiny_clip'
-DINOV2 = re.compile(r'dinov2_vit([sbl])14(_reg4)?_pretrain')
+# dinov2_vits14_pretrain, and copies such as dinov2_vits14_fp16; published heads are other files.
+DINOV2 = re.compile(r'dinov2_vit([sbl])14(_reg4)?(?!\w*head)\w*')
 DINOV2_ARCHS = dict(s=('small', 384), b=('base', 768), l=('large', 1024))
 # Where weights are looked for when the user names none, below the current folder.
 PLACES = ('.', 'weights', 'data/weights')
@@ -103,7 +104,7 @@ def choose_route(weights: str | None = None, arch: str | None = None, words: str
     found = ''
     if weights is None and arch is None:
         weights = weights_at_hand()
-        found = '' if weights is None else ', found at hand'
+        found = '' if weights is None else ', which was found here'
     if weights is not None and DINOV2.search(Path(weights).name):
         return _dinov2(weights, words, train_images, names, found)
     if words is not None:
@@ -123,15 +124,16 @@ def check_files(weights: str | None, words: str | None) -> None:
         FileNotFoundError: Names the one that is not, and where to get it.
     """
     if words and not Path(words).expanduser().is_file():
-        raise FileNotFoundError(f'There is no file {words} (--words). {GET_WORDS}')
+        raise FileNotFoundError(f'The file {words} (--words) does not exist. {GET_WORDS}')
     if not weights or Path(weights).expanduser().is_file():
         return
     if DINOV2.search(Path(weights).name):
-        raise FileNotFoundError(f'There is no file {weights} (--weights). Fetch it on a machine '
-                                f'with a network: {DINOV2_ADDRESS}')
+        raise FileNotFoundError(f'The file {weights} (--weights) does not exist. Fetch it on a '
+                                f'machine with a network: {DINOV2_ADDRESS}')
     if Path(weights).suffix in WEIGHT_SUFFIXES:
-        raise FileNotFoundError(f'There is no file {weights} (--weights). docs/real_photos.md says '
-                                'where to get the weights of CLIP and DINOv2.')
+        raise FileNotFoundError(f'The file {weights} (--weights) does not exist. '
+                                'docs/real_photos.md says where to get the weights of CLIP and '
+                                'DINOv2.')
 
 
 def weights_at_hand() -> str | None:
@@ -170,7 +172,8 @@ def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[
                    head=dict(text=text)),
         train_cfg=dict(max_epochs=min(40, max(20, math.ceil(STEPS * BATCH / train_images)))))
     return Route('frozen_dinov2_cluspro_own_data.py', fields,
-                 f'DINOv2-{kind[1].upper()} of {weights}{found}, frozen, and the words of {words}'
+                 f'DINOv2-{kind[1].upper()} of {weights}{found}, frozen, with the word vectors '
+                 f'of {words}'
                  + ''.join(f'\nword       {name} is read as "{word}"'
                            for name, word in other.items()), stored=True)
 
@@ -186,14 +189,15 @@ def choose_clip(weights: str | None = None, arch: str | None = None
     """
     if weights == TINY:
         print('warning: the tiny CLIP of the package knows drawn shapes and nothing else. For '
-              'photographs leave --weights out, or give a file of CLIP: docs/real_photos.md.',
+              'photographs, leave --weights out or give a file of CLIP: docs/real_photos.md.',
               file=sys.stderr)
         return None, 'the tiny CLIP of the package, at 48 pixels'
     if arch is None and weights is not None:
         arch = next((known for known in SIZES if known in Path(weights).name), None)
         if arch is None and Path(weights).expanduser().is_file():
-            raise ValueError(f'--weights {weights} does not name its architecture: add '
-                             '--arch, for example --arch ViT-B-32.')
+            raise ValueError(f'--weights {weights}: the name of the file does not say which '
+                             'architecture it is. Add --arch for CLIP, for example --arch '
+                             'ViT-B-32; names of DINOv2 files start with dinov2_vits14.')
     gpu = torch.cuda.is_available()
     large = gpu and torch.cuda.get_device_properties(0).total_memory > MEMORY_FOR_LARGE
     why = 'as asked' if arch else f'for {"a large GPU" if large else "a GPU" if gpu else "a CPU"}'

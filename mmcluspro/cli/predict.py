@@ -1,4 +1,4 @@
-"""Names the attribute and the object of images: ``mmcluspro predict``."""
+"""Predicts the attribute and the object of images: ``mmcluspro predict``."""
 import io
 import sys
 import time
@@ -22,7 +22,7 @@ from .result_file import ResultFile, check_suffix
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Predicts; ends with 0 also when some images cannot be read."""
+    """Predicts. The exit code is 0 even if some images cannot be read."""
     args = parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may be any bytes
@@ -73,7 +73,7 @@ def _write(inferencer: CZSLInferencer, names: list[str], options: dict[str, Any]
     quiet = sum(bool(record.get('abstained')) for record in records)
     print(f'{len(names)} images in {result.path}: {len(names) - broken} answered'
           + (f', of which {quiet} below the threshold' if options['threshold'] is not None else '')
-          + f', {broken} not readable' + (' (column error)' if broken else '') + '.'
+          + f', {broken} cannot be read' + (' (column error)' if broken else '') + '.'
           + (f' {len(left)} new ones in {duration(seconds)}, {len(left) / seconds:.1f} per second.'
              if left else ' Nothing was left to do.'))
     return 0
@@ -87,7 +87,7 @@ def _batches(answers: Iterable[Prediction], size: int) -> Iterator[list[Predicti
 
 def _sentence(answer: Prediction) -> str:
     if answer.error is not None:
-        return f'{answer.image}: not readable, {answer.error}'
+        return f'{answer.image}: cannot be read: {answer.error}'
     pairs = ', '.join(f'{pair.attribute} {pair.object} {100 * pair.probability:.1f} %'
                       for pair in answer.pairs)
     return f'{answer.image}: ' + (f'not sure ({pairs})' if answer.abstained else pairs)

@@ -1,4 +1,4 @@
-"""Result files that are complete after every batch, and go on where they ended."""
+"""Result files that are complete after every batch and can be continued."""
 from __future__ import annotations
 
 import csv
@@ -21,8 +21,8 @@ SUFFIXES = ('.csv', '.json', '.jsonl')
 class ResultFile:
     """One record per image: a line of CSV or JSON lines, or an element of a JSON list.
 
-    Beside it ``<name>.run.json`` keeps what the records were made with, so that nobody adds
-    records of another model or of other pairs.
+    ``<name>.run.json`` next to it records how the file was made, so that records of another model
+    or of other pairs are not added.
 
     Args:
         path (str | Path): Ends with .csv, .json or .jsonl.
@@ -61,7 +61,8 @@ class ResultFile:
         """Adds records with a single write, so that the file is complete before and after.
 
         Raises:
-            OSError: The disk is full, or the like; the records before are there.
+            OSError: The file cannot be written, for example because the disk is full. Earlier
+                records are intact.
         """
         if not predictions:
             return
@@ -84,7 +85,7 @@ class ResultFile:
                       for prediction in predictions}
 
     def _mend(self, size: int) -> None:
-        """Takes half a write back."""
+        """Removes a half-written record."""
         with suppress(OSError):
             self._file.truncate(size)
             self._file.seek(0, os.SEEK_END)
@@ -169,7 +170,7 @@ class ResultFile:
 
 
 def check_suffix(path: str | Path) -> Path:
-    """Refuses names whose ending says no format."""
+    """Refuses names whose ending is not a known format."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES:
         raise ValueError(f'--out must end with {", ".join(SUFFIXES)}, got {path}.')
@@ -185,7 +186,7 @@ def _is_text(name: str) -> bool:
 
 
 def _write_all(file: io.FileIO, content: bytes) -> None:
-    """A full disk may take a part of a write without an error."""
+    """Writes all bytes: a full disk may accept a part of a write without an error."""
     view = memoryview(content)
     while view:
         view = view[file.write(view):]

@@ -22,7 +22,7 @@ FROM_REVIEW = 'Give the file that mmcluspro review out wrote, or an export of La
 
 
 class Reviewed(NamedTuple):
-    """An image and its labels; both are empty where it shall be left out."""
+    """An image and its labels; both labels are empty if the image is to be left out."""
     image: str
     attribute: str
     object: str

@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # A full disk must not fill the screen with tracebacks of the log.
     logging.raiseExceptions = False
     if Path(args.config).suffix != '.py' and not Path(args.config).exists():
-        raise FileNotFoundError(f'There is no {args.config}. Give a folder of images, a CSV file, '
-                                'or a config (.py).')
+        raise FileNotFoundError(f'{args.config} does not exist. Give a folder of images, a CSV '
+                                'file, or a config (.py).')
     if is_photos(args.config):
         args.config, args.work_dir, stored = own_config(
             args.config, args.work_dir, args.weights, args.arch, args.words)

@@ -89,7 +89,7 @@ DATASET_NAMES = (*EXPECTED, 'shapes', 'generic')
 IMAGE_KEYS = {'ut-zappos': ('image', '_image')}
 #: Names of splits other than the published one.
 SPLITS = {'fashion': 'fashion-v1'}
-#: What stands between the names of a pair, where it is not white space.
+#: Separators between the names of a pair that are not white space.
 SEPARATORS = {'vaw-czsl': '+'}
 
 
@@ -133,7 +133,7 @@ class Report(NamedTuple):
             lines.append(f'{len(faults)} x {kind}:')
             lines += [f'  {fault}' for fault in faults[:limit]]
             lines += [f'  … and {len(faults) - limit} more'] * (len(faults) > limit)
-        summary = f'{len(self.faults)} fault' + 's' * (len(self.faults) != 1) + (
+        summary = f'{len(self.faults)} problem' + 's' * (len(self.faults) != 1) + (
             f', {len(self.different)} counts differ' if compared else '')
         return '\n'.join([*lines, 'no problem found' if self.ok else summary])
 
@@ -218,7 +218,7 @@ def _count_pairs(lists: Mapping[str, PairLines]) -> dict[str, int]:
 
 
 def _stray_rows(rows: Sequence[Row], lists: Mapping[str, PairLines], path: Path) -> list[Fault]:
-    """Rows that the readers would leave out, and images that stand twice."""
+    """Rows that the readers would skip, and images that occur twice."""
     union = set().union(*lists.values())
     faults, first = [], dict[str, int]()
     for number, row in enumerate(rows):
@@ -230,7 +230,7 @@ def _stray_rows(rows: Sequence[Row], lists: Mapping[str, PairLines], path: Path)
                                 f'({row["attr"]} {row["obj"]}) is in no pair list'))
         if row['image'] and first.setdefault(row['image'], number) != number:
             faults.append(Fault('image twice', where,
-                                f'{row["image"]!r} already stands in row {first[row["image"]]}'))
+                                f'{row["image"]!r} is already in row {first[row["image"]]}'))
     return faults
 
 

@@ -35,9 +35,8 @@ def carry_out(steps: Sequence[Step], root: Path, dry_run: bool = False,
               say: Callable[[str], None] = print) -> Counter:
     """Does the steps whose target is not there yet.
 
-    An interrupted run goes on where it stopped: a file appears under its name
-    only when it is complete, and what is there is neither overwritten nor
-    deleted.
+    An interrupted run continues where it stopped: a file appears under its name only when it is
+        complete, and what is there is neither overwritten nor deleted.
 
     Args:
         steps (Sequence[Step]): What to do.

@@ -72,7 +72,7 @@ def images_below(root: str | Path, once: bool = False) -> list[str]:
 
 
 def left_out(root: str | Path) -> str:
-    """A sentence about files of a folder that are no images by their names; '' if there are none.
+    """A sentence about the files of a folder that are not images; '' if there are none.
 
     Args:
         root (str | Path): As in :func:`images_below`.
@@ -83,8 +83,8 @@ def left_out(root: str | Path) -> str:
     kinds = Counter(os.path.splitext(name)[1].lower() or 'no ending' for name in others)
     counts = ', '.join(f'{kind} {count}' for kind, count in kinds.most_common(5))
     first = ', '.join(others[:3]) + (', …' if len(others) > 3 else '')
-    return (f'{len(others)} other {"file is" if len(others) == 1 else "files are"} left out '
-            f'({counts}): {first}')
+    what = 'file is not an image' if len(others) == 1 else 'files are not images'
+    return f'{len(others)} {what} and skipped ({counts}): {first}'
 
 
 def empty_folders(root: str | Path) -> str:
@@ -148,8 +148,8 @@ def _advice(faults: Iterable[Fault], separator: str) -> str:
                 'or divide all folders with another separator ("red__flip_flops" and --separator '
                 "__, in a config separator='__'), or list the images in a CSV file.")
     return (f'Put each image into a folder attribute{separator}object/, choose another separator '
-            '(--separator, in a config separator=…), or list the images in a CSV file '
-            'image,attribute,object.')
+            '(--separator of mmcluspro make-split, separator=… in a config), or list the images in '
+            'a CSV file image,attribute,object.')
 
 
 def _reason(name: str, separator: str) -> str:

@@ -52,7 +52,7 @@ def write_layout(root: str | Path,
     for name in {name for phase in PHASES for pair in lists[phase] for name in pair}:
         if not name or name.split() != [name] or not name.isprintable():
             raise ValueError(
-                f'The name {name!r} cannot stand in a pair list, where a space divides attribute '
+                f'The name {name!r} cannot be in a pair list, where a space separates attribute '
                 'and object; write underscores instead of spaces and control characters.')
     metadata = [dict(row) for row in rows]
     known = {phase: set(lists[phase]) | set(lists['train']) for phase in PHASES}

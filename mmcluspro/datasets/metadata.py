@@ -46,7 +46,7 @@ def read_metadata(path: Path) -> list[Row]:
 
 
 def row_faults(rows: Sequence[Any], path: Path) -> list[Fault]:
-    """Rows that are no dicts of strings under the needed keys (counted from 0)."""
+    """Rows that are not dicts of strings under the needed keys (counted from 0)."""
     faults = []
     for number, row in enumerate(rows):
         if isinstance(row, dict):

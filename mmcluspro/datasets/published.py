@@ -41,7 +41,7 @@ class PublishedCZSL(CZSLDataset):
 
     #: Keys of a row that may name the image file, the first that exists counts.
     IMAGE_KEYS: tuple[str, ...] = ('image', )
-    #: What stands between the names of a pair in the lists; None is white space.
+    #: Separator between the names of a pair in the lists; None is white space.
     SEPARATOR: str | None = None
 
     def __init__(self,

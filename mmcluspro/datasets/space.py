@@ -197,7 +197,7 @@ class CompositionSpace:
         for what, name, known in zip(('attribute', 'object'), (attr, obj), self._name_index):
             if name not in known:
                 close = difflib.get_close_matches(str(name), known, n=1)
-                raise ValueError(f'{name!r} is no {what} of the space'
+                raise ValueError(f'{name!r} is not an {what} of the space'
                                  + (f'; did you mean {close[0]!r}?' if close else '.'))
             row.append(known[name])
         found = int(self._table[row[0], row[1]])

@@ -39,7 +39,7 @@ def read_pair_list(path: Path, separator: str | None = None) -> tuple[PairLines,
 
     Args:
         path (Path): The list.
-        separator (str, optional): What stands between the names, which then may have spaces.
+        separator (str, optional): Separator between the names, which may then contain spaces.
             Defaults to None, white space.
     """
     if not path.is_file():

@@ -31,9 +31,8 @@ class TableCZSL(CZSLDataset):
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
         table (str, optional): The CSV, absolute or relative to ``data_root``.
             Defaults to None: folders.
-        separator (str): Divides attribute and object in a folder's name; it
-            must occur once. '/' stands for folders ``attribute/object/``.
-            Defaults to '_'.
+        separator (str): Divides attribute and object in a folder's name; it must occur once. '/'
+            means folders ``attribute/object/``. Defaults to '_'.
         make_split (dict, optional): Arguments of
             :func:`mmcluspro.datasets.make_split`, such as ``dict(seed=0)``, for
             data without a split: the same split in every process. Defaults to

@@ -92,7 +92,7 @@ def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:
     def names(delimiter: str) -> list[str]:
         try:
             return [name.strip().lower() for name in split_cells(line.strip(), delimiter)]
-        except ValueError:  # with this delimiter it is no header
+        except ValueError:  # with this delimiter it is not a header
             return []
 
     delimiter = max(',;\t', key=lambda sign: len(set(names(sign)) & set(COLUMNS)))

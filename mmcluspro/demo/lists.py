@@ -23,7 +23,7 @@ def parse_names(text: str, what: str) -> list[str]:
         raise ValueError(f'The list of {what}s is empty. Write at least one {what}.')
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f'In the list of {what}s, {_listed(twice)} stands more than once. Leave '
+        raise ValueError(f'In the list of {what}s, {_listed(twice)} occurs more than once. Leave '
                          'the repetition out.')
     return names
 

@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise Refusal(f'{shown(value)} is no plain data')
+    raise Refusal(f'{shown(value)} is not plain data')
 
 
 def checked(description: Any, imports: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from mmcluspro.registry import MODELS
 
 from .schema import PACKAGES, Schema
 
-LEFT_OUT = ('chunk_size', )  # how much runs at once is no fact about the model
+LEFT_OUT = ('chunk_size', )  # how much runs at once is not a property of the model
 NESTED = dict(bank='PrototypeBank', traction='CrossModalTraction')
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 from copy import deepcopy
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -77,9 +78,13 @@ def find_config(name: str) -> Path:
     found = sorted(folder.rglob(path.name)) if path.name == name else []
     if found:
         return found[0]
+    names = sorted(item.name for item in folder.rglob('*.py') if '_base_' not in item.parts)
+    near = get_close_matches(path.name, names, 3)
+    top = sorted(item.name for item in folder.glob('*.py'))
     raise FileNotFoundError(
         f'The config {name} does not exist. Configs of mmcluspro: '
-        + (', '.join(sorted(item.name for item in folder.glob('*.py'))) or 'none installed') + '.')
+        + (', '.join(top) or 'none installed') + '.'
+        + (f' Did you mean {" or ".join(near)}?' if near else ''))
 
 
 def read_config(name: str | Path) -> Config:

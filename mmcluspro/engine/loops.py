@@ -1,4 +1,4 @@
-"""Training loops that can be resumed inside an epoch, to the last bit."""
+"""Training loops that can be resumed inside an epoch with bit-identical results."""
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from .signals import STOP
 
 
 class Position(NamedTuple):
-    """Where a training stands between two iterations.
+    """Position of a training between two iterations.
 
     Attributes:
         batches (int): Finished batches of the current epoch; by iteration, of the training.
@@ -49,10 +49,10 @@ class Position(NamedTuple):
 
 
 class EpochLoop(EpochBasedTrainLoop):
-    """mmengine's ``EpochBasedTrainLoop`` that goes on inside an epoch.
+    """mmengine's ``EpochBasedTrainLoop`` that can continue inside an epoch.
 
-    The batches that were finished are read again and dropped, so that the next one is the same
-    as without an interruption, augmentation included.
+    Finished batches are read again and dropped, so the next batch is the same as without an
+    interruption, including augmentation.
 
     Args:
         *args, **kwargs: As in mmengine: ``max_epochs``, ``val_begin``, ``val_interval`` …
@@ -96,7 +96,7 @@ class EpochLoop(EpochBasedTrainLoop):
 
 
 class IterLoop(IterBasedTrainLoop):
-    """mmengine's ``IterBasedTrainLoop`` that resumes to the last bit.
+    """mmengine's ``IterBasedTrainLoop`` that resumes with bit-identical results.
 
     Args:
         *args, **kwargs: As in mmengine: ``max_iters``, ``val_begin``, ``val_interval`` …
@@ -131,7 +131,7 @@ class IterLoop(IterBasedTrainLoop):
     def position(self, batches: int) -> Position:
         """Where the loop stands, for a checkpoint.
 
-        A validation that a resumed run makes up for saves before training goes on: the generators
+        A validation that a resumed run repeats saves before training continues, when the generators
         of the process are not yet those of the training.
         """
         return self.start or Position.here(batches, len(self.dataloader))

@@ -25,7 +25,7 @@ def run_command(main: Callable[[], None]) -> None:
     """Runs a tool. Errors that a user can fix become one message, all others keep their traceback.
 
     Checkpoints are read without running code (:func:`safe_loading`) while the tool runs. The text
-    of a ``KeyboardInterrupt`` says how to go on after Ctrl-C. ``MMCLUSPRO_TRACEBACK=1`` shows
+    of a ``KeyboardInterrupt`` says how to continue after Ctrl-C. ``MMCLUSPRO_TRACEBACK=1`` shows
     every traceback.
 
     Args:

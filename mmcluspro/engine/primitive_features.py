@@ -27,7 +27,7 @@ class SeededView(Dataset):
         index = self.indices[position]
         random.seed(index)
         np.random.seed(index % 2**32)
-        # torch.manual_seed would walk over all devices, a millisecond a sample.
+        # torch.manual_seed would visit all devices, which takes a millisecond per sample.
         torch.default_generator.manual_seed(index)
         return self.dataset[index]
 

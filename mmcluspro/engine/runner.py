@@ -1,4 +1,4 @@
-"""Runners: safe loading, and training loops that resume to the last bit."""
+"""Runners: safe loading, and training loops that resume with bit-identical results."""
 from contextlib import redirect_stdout
 from copy import deepcopy
 from io import StringIO

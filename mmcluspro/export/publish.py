@@ -1,4 +1,4 @@
-"""A checkpoint to hand out: the weights that predict, and nothing of the run."""
+"""Writes a checkpoint to share: what prediction needs, and nothing else of the run."""
 import io
 import os
 from collections.abc import Sequence

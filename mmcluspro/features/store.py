@@ -53,7 +53,7 @@ class FeatureStore:
             if missing:
                 raise ValueError(
                     f'The features in {self.folder} are not complete: {len(missing)} of {count} '
-                    f'shards are missing. The same command goes on:\n  {command(self.root)}')
+                    f'shards are missing. The same command continues:\n  {command(self.root)}')
             shards = [read_shard(files[number], min(size, len(self.names) - number * size))
                       for number in range(count)]
             if len({(shard.shape[1], shard.dtype) for shard in shards}) > 1:

@@ -187,7 +187,7 @@ def _announce(what: str, new: Sequence[str], known: Sequence[str]) -> None:
     listed = ', '.join(shown(name) + (f' (did you mean {shown(close[name][0])}?)'
                                       if close[name] else '') for name in new[:10])
     more = f' and {len(new) - 10} more' if len(new) > 10 else ''
-    warnings.warn(f'Training had no {what} {listed}{more}: known by the name alone.',
+    warnings.warn(f'Not in the training data: {what} {listed}{more}. Only the name is used.',
                   stacklevel=2)
 
 

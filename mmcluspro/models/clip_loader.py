@@ -87,7 +87,7 @@ def arch_config(arch: str) -> dict:
     if config is None:
         close = get_close_matches(arch, open_clip.list_models(), n=5)
         raise ValueError(
-            f'arch={arch!r} is no architecture of open_clip. '
+            f'open_clip has no architecture {arch!r} (field arch). '
             f'{"Near it: " + ", ".join(close) + ". " if close else ""}'
             'open_clip.list_models() names them all.')
     return config

@@ -93,7 +93,7 @@ def fill_weights(model: nn.Module, weights: dict[str, Tensor], arch: str, pretra
     if resample:
         resize_pos_embed(weights, model)
     problems = [f'{key} is missing' for key in own if key not in weights]
-    problems += [f'{key} is surplus' for key in weights if key not in own]
+    problems += [f'{key} is unexpected' for key in weights if key not in own]
     problems += [f'{key} is {tuple(weights[key].shape)} in the file and {tuple(value.shape)} in '
                  f'the model' for key, value in own.items()
                  if key in weights and weights[key].shape != value.shape]

@@ -102,7 +102,7 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
               for key in keys if isinstance(known.get(key), nn.Parameter)
               and known[key].shape != state_dict[key].shape]
     faults = [f'{kind} {listed(sorted(names))}' for kind, names in
-              (('missing', missing), ('surplus', surplus), ('wrong shape', shapes)) if names]
+              (('missing', missing), ('unexpected', surplus), ('wrong shape', shapes)) if names]
     if faults:
         raise ValueError(
             f'The checkpoint does not fit the model: {"; ".join(faults)}. Was it trained with '
@@ -132,7 +132,7 @@ def compact_state_hooks(module: nn.Module, full_state: bool = False, strict: boo
     Args:
         module (nn.Module): Usually the whole model.
         full_state (bool): Save everything. Defaults to False.
-        strict (bool): A missing or surplus key raises on loading, even where mmengine would
+        strict (bool): A missing or unexpected key raises on loading, even where mmengine would
             only warn. Defaults to True.
     """
     if not full_state:

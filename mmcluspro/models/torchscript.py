@@ -57,7 +57,7 @@ def read_torchscript(path: Path) -> dict[str, Tensor]:
             return dict(reader.tensors())
     except FileError:
         raise
-    except Exception as error:  # bytes that are no archive raise almost anything
+    except Exception as error:  # bytes that are not an archive raise almost anything
         raise FileError(path, f'the TorchScript archive cannot be read ({reason_of(error)})',
                         CONVERT) from error
 
@@ -142,7 +142,7 @@ class _Unpickler(pickle._Unpickler):
     def persistent_load(self, pid: Any) -> Tensor:
         kind, dtype, key, _, count = pid
         if kind != 'storage' or not isinstance(dtype, torch.dtype) or not isinstance(count, int):
-            raise pickle.UnpicklingError('a record that is no storage')
+            raise pickle.UnpicklingError('a record that is not a storage')
         return self.reader.storage(key, dtype, count)
 
 

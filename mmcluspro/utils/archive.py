@@ -21,7 +21,7 @@ def check_archive(file: Any, name: str) -> None:
     """Compares every record of a zip archive with its CRC-32, and refuses programs.
 
     ``torch.load`` of torch before 2.6 runs a TorchScript archive, whatever ``weights_only`` says
-    (CVE-2025-32434). Files that are no zip archives pass.
+    (CVE-2025-32434). Files that are not zip archives pass.
 
     Args:
         file (str | Path | BinaryIO): The file; an open one is rewound.
@@ -90,7 +90,7 @@ def check_named_digest(path: Path) -> None:
     ``publish_model.py`` names files so, and so do OpenMMLab and torchvision. Other names pass.
     """
     found = re.search(r'-([0-9a-f]{8})\.pth$', path.name)
-    if not found or not re.search('[0-9]', found[1]):  # a word such as "-deadbeef" is no digest
+    if not found or not re.search('[0-9]', found[1]):  # a word such as "-deadbeef" is not a digest
         return
     digest = file_digest(path, 'sha256')[:8]
     if digest != found[1]:

@@ -28,7 +28,7 @@ def atomic_path(path: str | Path, keep_first: bool = False,
     If the block raises, the temporary file is deleted and ``path`` stays as it was.
 
     Args:
-        path (str | Path): Where the finished file shall be. Its folder must exist.
+        path (str | Path): Name of the finished file. Its folder must exist.
         keep_first (bool): Leave a file that is there by then. Defaults to False.
         keep_suffix (bool): End the temporary name like ``path``, for libraries that choose the
             format by the suffix. Defaults to False.

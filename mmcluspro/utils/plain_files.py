@@ -139,8 +139,8 @@ def read_npz(path: str | Path, remedy: str = COPY_AGAIN,
             for info in archive.infolist() if not found else ():
                 archive.open(info).close()  # a damaged name differs from the one at the record
     except Exception as error:  # damaged archives raise almost anything
-        raise FileError(path, f'the file is no .npz, or damaged ({reason_of(error)})', remedy,
-                        f'array {name!r}' if name else None) from error
+        raise FileError(path, f'it is not an .npz file, or it is damaged ({reason_of(error)})',
+                        remedy, f'array {name!r}' if name else None) from error
     return found
 
 

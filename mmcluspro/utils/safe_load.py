@@ -123,7 +123,7 @@ def _load(file: Any, map_location: MapLocation, name: str) -> Any:
         if culprit:
             raise FileError(name, *_refusal(culprit[1])) from None
         raise FileError(name, *_unreadable(error)) from error
-    except Exception as error:  # bytes that are no pickle raise almost anything
+    except Exception as error:  # bytes that are not a pickle raise almost anything
         raise FileError(name, *_unreadable(error)) from error
 
 

@@ -41,7 +41,8 @@ class Case:
         truth (tuple[str, str]): Attribute and object.
         answers (Sequence[tuple[str, str]]): Of each model.
         unseen (bool): Whether the true pair is an unseen one.
-        probability (float, optional): Of the only answer; stands in the picture. Defaults to None.
+        probability (float, optional): Of the only answer, to print in the picture. Defaults to
+            None.
     """
     image: np.ndarray
     truth: Names
@@ -93,7 +94,7 @@ def choose_cases(candidates: np.ndarray, pairs: np.ndarray, seen: np.ndarray, co
 
 def draw_cases(groups: Sequence[tuple[str, Sequence[Case]]], models: Sequence[str],
                columns: int = 6, width: float = WIDTH) -> Figure:
-    """A titled row of pictures a group; below each its truth and the models' answers.
+    """Draws a titled row of images per group, with the true pair and the answers below each image.
 
     Every word has its own colour, so that half-right answers show, and every answer a sign, for
     readers who see no colours.

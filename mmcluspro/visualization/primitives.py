@@ -1,4 +1,4 @@
-"""Names of attributes and objects that a user asks for, and which ones stand for all."""
+"""Resolves the attributes and objects that a user names, and chooses the most frequent ones."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def find_primitive(space: CompositionSpace, name: str) -> list[tuple[str, int]]:
         close = get_close_matches(wanted, known, n=3)
         words = ' or '.join(BRANCHES[branch] for branch in branches)
         raise ValueError(
-            f'{wanted!r} is no {words} of the checkpoint.'
+            f'{wanted!r} is not an {words} of the checkpoint.'
             + (f' Did you mean {" or ".join(close)}?' if close else f' It knows, for example, '
                f'{", ".join(known[:5])}.'))
     return found

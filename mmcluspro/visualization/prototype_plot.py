@@ -90,7 +90,7 @@ def _draw_block(figure: Figure, block: PrimitiveBlock, left: float, top: float, 
 
 
 def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:
-    """Raises an error in words where there are no prototypes."""
+    """Raises an error that explains why there are no prototypes."""
     for branch, classes in chosen.items():
         if classes and branch not in model.head.clustered:
             raise ValueError(

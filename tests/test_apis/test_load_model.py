@@ -81,7 +81,7 @@ def test_a_checkpoint_whose_config_would_run_code_is_refused(write, tmp_path):
     ({'a': 1}, 'no state_dict and meta'),
     ({'state_dict': {}, 'meta': {}}, "no meta field 'dataset_meta'"),
     ({'state_dict': {}, 'meta': {'dataset_meta': {'space': SPACE}}}, "no meta field 'cfg'"),
-    ({'state_dict': {'a': 3}, 'meta': {}}, "key 'a': a int stands where a tensor is expected"),
+    ({'state_dict': {'a': 3}, 'meta': {}}, "key 'a': a int was found where a tensor is expected"),
     ({'state_dict': {'a': torch.tensor([1, float('nan')])}, 'meta': {}},
      "key 'a': the weights of 1 of 1 tensors are not finite"),
     ({'state_dict': {}, 'meta': {'dataset_meta': {'space': dict(SPACE, pairs=[[0, 7]])}}},

@@ -119,7 +119,7 @@ def test_the_inferencer_answers_as_validation(inverted, dataset, answers):
 def test_listed_pairs_and_new_words_are_scored_by_the_head_too(inverted, dataset):
     image = dataset.get_data_info(0)['img']
     listed = [('red', 'star'), ('blue', 'circle'), ('shiny', 'teapot')]
-    with pytest.warns(UserWarning, match='Training had no'):
+    with pytest.warns(UserWarning, match='Not in the training data'):
         mine, = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])(image, pairs=listed)
         plain, = CZSLInferencer(inverted[2], device='cpu')(image, pairs=listed)
     order = [[(pair.attribute, pair.object) for pair in answer.pairs] for answer in (mine, plain)]

@@ -70,7 +70,7 @@ def test_a_bias_of_calibration_chooses_unseen_pairs(method, pictures_of):
 
 def test_new_words_are_answered(method, pictures_of):
     listed = [('red', 'star'), ('blue', 'circle'), ('shiny', 'teapot')]
-    with pytest.warns(UserWarning, match='Training had no'):
+    with pytest.warns(UserWarning, match='Not in the training data'):
         answer = method[3](pictures_of[0], pairs=listed)[0]
     assert {(pair.attribute, pair.object) for pair in answer.pairs} == set(listed)
     assert sum(pair.probability for pair in answer.pairs) == pytest.approx(1.0, abs=1e-4)

@@ -117,3 +117,10 @@ def test_a_terminal_is_told_that_it_loads(words, says, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run(words)
     assert ('loading …' in capsys.readouterr().err) == says
+
+
+def test_a_misspelled_config_is_suggested(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(['train', 'cluspro_shape.py'])
+    assert ended.value.code == 2
+    assert 'Did you mean cluspro_shapes.py or' in capsys.readouterr().err

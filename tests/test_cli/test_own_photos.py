@@ -83,7 +83,7 @@ def test_a_single_pair_and_missing_weights_are_named_before_training(photos, cap
     assert '1 folder has no image: dry_cat' in capsys.readouterr().out
     for option in (dict(weights='none.pt'), dict(weights='x/dinov2_vits14_pretrain.pth'),
                    dict(words='none.txt')):
-        with pytest.raises(FileNotFoundError, match=rf'There is no file {[*option.values()][0]}'):
+        with pytest.raises(FileNotFoundError, match=rf'{[*option.values()][0]} .* does not exist'):
             own_config('photos', **option)
 
 
@@ -100,7 +100,7 @@ def test_weights_of_a_file_tell_their_architecture_or_ask(tmp_path, capsys):
 
 def test_what_is_no_config_is_told_apart(photos):
     assert is_photos('photos') and is_photos('labels.csv') and not is_photos('config.py')
-    with pytest.raises(FileNotFoundError, match='There is no labels.csv'):
+    with pytest.raises(FileNotFoundError, match='labels.csv does not exist'):
         own_config('labels.csv')
 
 
@@ -128,7 +128,8 @@ def test_dinov2_at_hand_is_found_with_its_words_and_features_are_stored(photos, 
     write_vectors(folder / 'glove.txt', ['wet', 'dry', 'old', 'cat', 'dog', 'car'])
     path, work_dir, stored = own_config('photos')
     said = capsys.readouterr().out
-    assert stored and 'DINOv2-B of weights/dinov2_vitb14_reg4_pretrain.pth, found at hand' in said
+    assert stored
+    assert 'DINOv2-B of weights/dinov2_vitb14_reg4_pretrain.pth, which was found here' in said
     cfg = read_config(path)
     inner = cfg.model.backbone.backbone
     assert cfg.model.backbone.in_channels == 2 * 768 and inner.backbone.num_registers == 4
@@ -146,9 +147,27 @@ def test_words_of_names_are_found_in_other_forms(tmp_path):
         words_for(['Qqq'], tmp_path / 'v.txt')
 
 
+@pytest.mark.parametrize('name, arch, registers', [
+    ('dinov2_vits14_pretrain.pth', 'small', None), ('dinov2_vits14_fp16.pt', 'small', None),
+    ('dinov2_vitl14_reg4_pretrain.pth', 'large', 4)])
+def test_copies_of_dinov2_files_are_known_by_their_names(tmp_path, name, arch, registers):
+    (tmp_path / name).touch()
+    write_vectors(tmp_path / 'v.txt', ['wet', 'cat'])
+    route = choose_route(str(tmp_path / name), words=str(tmp_path / 'v.txt'), names=['wet', 'cat'])
+    tower = route.fields['model']['backbone']['backbone']['backbone']
+    assert route.stored and tower['arch'] == arch and tower.get('num_registers') == registers
+
+
+def test_other_files_need_an_architecture(tmp_path):
+    for name in ('mine.pt', 'dinov2_vits14_linear_head.pth'):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match='does not say which architecture it is. Add --arch'):
+            choose_route(str(tmp_path / name))
+
+
 def test_missing_parts_of_the_dinov2_route_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match='There is no file dinov2_vits14_pretrain.pth'):
+    with pytest.raises(FileNotFoundError, match='dinov2_vits14_pretrain.pth .* does not exist'):
         choose_route('dinov2_vits14_pretrain.pth')
     (tmp_path / 'dinov2_vits14_pretrain.pth').touch()
     with pytest.raises(FileNotFoundError, match='Add --words FILE'):
@@ -162,8 +181,8 @@ def test_photos_that_cannot_be_read_are_named_and_left_out(photos, capsys):
     (photos / 'wet_cat' / 'notes.txt').touch()
     path, _, _ = own_config('photos', weights='tiny_clip')
     said = capsys.readouterr()
-    assert '71 images of 9 pairs' in said.out and 'left out (.txt 1): wet_cat/notes.txt' in said.out
-    assert '1 of 72 images cannot be read and are left out' in said.err
+    assert '71 images of 9 pairs' in said.out and 'skipped (.txt 1): wet_cat/notes.txt' in said.out
+    assert '1 of 72 images cannot be read and are skipped' in said.err
     assert 'wet_cat/0.png: ' in said.err
     with open(read_config(path).model.space.table, newline='') as file:
         assert 'wet_cat/0.png' not in {row['image'] for row in csv.DictReader(file)}

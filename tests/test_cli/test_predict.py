@@ -118,7 +118,7 @@ def test_a_folder_to_csv_and_on_again(checkpoint, photos, tmp_path, capsys):
                '--device', 'cpu', '--top-k', '2']
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert '7 images in' in said and '6 answered, 1 not readable (column error)' in said
+    assert '7 images in' in said and '6 answered, 1 cannot be read (column error)' in said
     rows = rows_of(out)
     assert [row['image'] for row in rows] == [str(photos / f'{i}.png') for i in range(7)]
     assert rows[3]['error'] == 'not an image, or damaged' and rows[3]['attribute_1'] == ''
@@ -161,14 +161,14 @@ def test_without_a_file_answers_are_printed(checkpoint, photos, tmp_path, capsys
                  'cpu']) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert 'not sure (' in first and 'red star' in first and 'blue circle' in first
-    assert second.endswith('not readable, not an image, or damaged')
+    assert second.endswith('cannot be read: not an image, or damaged')
 
 
 @pytest.mark.parametrize('words, reason', [
     (['nothing.pth', 'PHOTOS'], 'nothing.pth does not exist'),
     (['CHECKPOINT', 'nowhere'], 'No image nowhere'),
     (['CHECKPOINT', 'PHOTOS', '--out', 'result.xlsx'], 'must end with .csv, .json, .jsonl'),
-    (['CHECKPOINT', 'PHOTOS', '--pairs', 'none.txt'], 'No list of pairs at none.txt'),
+    (['CHECKPOINT', 'PHOTOS', '--pairs', 'none.txt'], 'The file of pairs none.txt does not exist'),
 ])
 def test_wrong_input_is_said_in_words(words, reason, checkpoint, photos, capsys, monkeypatch,
                                       tmp_path):
@@ -289,7 +289,7 @@ def test_lists_of_pairs_are_read(text, pairs, tmp_path):
     ('', 'there is no pair'), ('wet cat dog', 'expected two words'),
     ('a,b\na\n', 'pairs.txt:2: expected two words'),
     ('wet cat\nwet cat', 'is already in line 1'),
-    ('wet,cat\n"old,dog\nbig,car\n', r'1 fault .*\n.*pairs.txt:2: a double quote is not closed'),
+    ('wet,cat\n"old,dog\nbig,car\n', r'1 problem .*\n.*pairs.txt:2: a double quote is not closed'),
     ('x' * 200_000 + ',y,z', 'pairs.txt:1: a double quote|pairs.txt:1: expected two names')])
 def test_a_bad_list_of_pairs_names_the_line(text, reason, tmp_path):
     (tmp_path / 'pairs.txt').write_text(text)

@@ -7,6 +7,7 @@ import pytest
 
 from experiments import Run, Store, load_tables
 from experiments.readme import fill_page, page_blocks, printed_counts
+from mmcluspro.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'configs' / 'README.md'
@@ -47,7 +48,7 @@ def test_a_new_record_leaves_the_page_as_true_as_it_was(name):
 
 def test_files_in_the_first_table_exist():
     text = PAGE.read_text().split('## Important fields')[0]
-    names = [name for name in re.findall(r'`([^`]+\.py)`', text) if '<' not in name]
+    names = [name.split()[-1] for name in re.findall(r'`([^`]+\.py)`', text) if '<' not in name]
     assert len(names) > 10
     for name in names:
         options = [part.split(',') for part in re.findall(r'{(.*?)}', name)]
@@ -65,6 +66,9 @@ def test_tools_in_the_commands_exist():
                 for line in block.replace('\\\n', ' ').splitlines()]
     assert len(commands) >= 6
     for words in commands:
+        if words[0] == 'mmcluspro':
+            assert words[1] in COMMANDS and (ROOT / 'configs' / words[2]).is_file(), words
+            continue
         assert (ROOT / words[1]).is_file(), words
         for word in words[2:]:
             if word.startswith('configs/') and 'CONFIG' not in word:

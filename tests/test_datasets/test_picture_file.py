@@ -93,8 +93,9 @@ def test_other_files_of_a_folder_are_counted_and_named(tmp_path):
     assert left_out(tmp_path) == ''
     for name in ('b.txt', 'c.txt', 'd'):
         (tmp_path / name).touch()
-    assert left_out(tmp_path) == '3 other files are left out (.txt 2, no ending 1): b.txt, c.txt, d'
-    with pytest.warns(UserWarning, match='3 other files are left out'):
+    assert left_out(tmp_path) == (
+        '3 files are not images and skipped (.txt 2, no ending 1): b.txt, c.txt, d')
+    with pytest.warns(UserWarning, match='3 files are not images'):
         assert [item.name for item in list_images(tmp_path)] == [str(tmp_path / 'a.png')]
 
 

@@ -135,8 +135,8 @@ def test_a_wrong_argument_is_named(change, message):
 
 
 @pytest.mark.parametrize('pair, message', [
-    (('wett', 'dog'), "'wett' is no attribute .* 'wet'"),
-    (('wet', 'whale'), "'whale' is no object of the space"),
+    (('wett', 'dog'), "'wett' is not an attribute .* 'wet'"),
+    (('wet', 'whale'), "'whale' is not an object of the space"),
     (('wet', 'cat'), 'open_world'),
 ])
 def test_index_says_what_is_unknown(pair, message):

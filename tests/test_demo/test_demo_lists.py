@@ -25,7 +25,7 @@ def test_an_empty_list_of_names_says_which(text):
 
 
 def test_a_repeated_name_is_named():
-    with pytest.raises(ValueError, match='list of attributes, "red" stands more than once'):
+    with pytest.raises(ValueError, match='list of attributes, "red" occurs more than once'):
         parse_names('red, blue\nred', 'attribute')
 
 

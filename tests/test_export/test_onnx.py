@@ -143,7 +143,7 @@ def test_another_list_of_pairs_needs_another_table_only(
     table_file = tmp_path / 'other.npz'
     main([str(checkpoint), '--pairs', str(tmp_path / 'pairs.txt'), '--table-only',
           '--table', str(table_file)])
-    assert "note: Training had no object 'ring', 'teapot'" in capsys.readouterr().out
+    assert "note: Not in the training data: object 'ring', 'teapot'" in capsys.readouterr().out
     table = dict(np.load(table_file))
     info = json.loads(str(table['info']))
     assert not list(tmp_path.glob('*.onnx'))
@@ -152,7 +152,7 @@ def test_another_list_of_pairs_needs_another_table_only(
     batch = np.stack([consumer.read_image(file, **info['preprocessing']) for file in pictures])
     scores = consumer.pair_scores(open_session(path).run(None, {'image': batch}), table, info)
     inferencer = CZSLInferencer(checkpoint, device='cpu')
-    with pytest.warns(UserWarning, match='Training had no'):
+    with pytest.warns(UserWarning, match='Not in the training data'):
         answers = inferencer(pictures, pairs=pairs, workers=0)
     for row, answer in zip(consumer.probabilities(scores, table, info), answers):
         best = answer.pairs[0]
@@ -241,7 +241,7 @@ def test_a_published_file_gives_the_same_table(checkpoints, exported, tmp_path):
 @pytest.mark.parametrize('arguments, message', [
     (['none.pth'], 'none.pth does not exist'),
     (['{ckpt}', '--out', 'model.bin'], r'must end with \.onnx, got model\.bin'),
-    (['{ckpt}', '--pairs', 'none.txt'], 'No list of pairs at none.txt'),
+    (['{ckpt}', '--pairs', 'none.txt'], 'The file of pairs none.txt does not exist'),
     (['{ckpt}', '--pairs', 'bad.txt'], r'bad\.txt:2: expected two words'),
     (['{ckpt}', '--pairs', 'empty.txt'], 'there is no pair'),
     (['{ckpt}', '--out', 'file/model.onnx'], 'cannot be written'),

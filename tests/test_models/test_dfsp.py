@@ -148,7 +148,7 @@ def test_one_token_chunks_and_listed_pairs(clip_head, word_batch, word_space, di
 
 def test_new_words_are_scored_and_export_is_refused(clip_head, word_batch):
     head = make(clip_head, 'BiF').eval()
-    with pytest.warns(UserWarning, match='Training had no'):
+    with pytest.warns(UserWarning, match='Not in the training data'):
         listed = Candidates.from_names(head.text, head.space, [('teal', 'sock'), ('red', 'bag')])
     assert head.score(images(word_batch)[0], listed).pair.isfinite().all()
     with pytest.raises(ValueError, match='DFSPHead cannot be exported'):

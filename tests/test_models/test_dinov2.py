@@ -213,7 +213,7 @@ def test_an_unfrozen_tower_learns_its_positions_through_the_resampling(weights_f
 
 @pytest.mark.parametrize('change, message', [
     (lambda w: w.pop('blocks.1.ls2.gamma'), r'layers\.1\.ffn\.gamma2\.weight is missing'),
-    (lambda w: w.update(register_tokens=torch.ones(1, 4, WIDTH)), 'register_tokens is surplus'),
+    (lambda w: w.update(register_tokens=torch.ones(1, 4, WIDTH)), 'register_tokens is unexpected'),
     (lambda w: w.update(pos_embed=torch.ones(1, 17, WIDTH)),
      r'pos_embed is \(1, 17, 12\) in the file and \(1, 26, 12\) in the model'),
 ])

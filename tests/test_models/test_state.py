@@ -169,7 +169,7 @@ def test_saving_a_merged_model_saves_the_unmerged(clip, images, full_state, keep
 @pytest.mark.parametrize('change, message', [
     (('drop', 'neck.attribute.proj.weight'), r'missing neck\.attribute\.proj\.weight\.'),
     (('drop', 'prototypes'), r'missing prototypes'),
-    (('add', 'head.weight'), r'surplus head\.weight'),
+    (('add', 'head.weight'), r'unexpected head\.weight'),
     (('shape', 'neck.object.proj.bias'), r'wrong shape neck\.object\.proj\.bias \(1,\) instead'),
     (('drop', '.lora.'), r'missing .*\.lora\..* and \d+ more')])
 @pytest.mark.parametrize('how', ['torch', 'mmengine', 'check'])

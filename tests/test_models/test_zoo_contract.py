@@ -44,7 +44,7 @@ def test_new_names_are_scored_and_forgotten(case):
             with pytest.raises(ValueError, match='leave these (attributes|objects) out'):
                 head.score(features, Candidates.from_names(head.text, space, names))
             return
-        with pytest.warns(UserWarning, match='Training had no'):
+        with pytest.warns(UserWarning, match='Not in the training data'):
             asked = Candidates.from_names(head.text, space, names)
         scores = head.score(features, asked).pair
     finally:

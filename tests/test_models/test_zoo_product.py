@@ -69,7 +69,7 @@ def test_candidates_of_some_names_and_new_names(zoo, make, paths):
     places = [zoo.space.attributes.index(name) for name in ('red', 'wet')]
     asked = everything[:, places]
     torch.testing.assert_close(got.attribute, asked / asked.sum(1, keepdim=True))
-    with pytest.warns(UserWarning, match='Training had no object'):
+    with pytest.warns(UserWarning, match='Not in the training data: object'):
         new = Candidates.from_names(head.text, zoo.space, [('wet', 'fox')])
     with pytest.raises(ValueError, match="classifier of the 4 objects .* cannot answer 'fox'"):
         head.score(features, new)

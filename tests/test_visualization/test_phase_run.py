@@ -125,8 +125,8 @@ def test_names_are_found_in_both_branches():
 
 
 @pytest.mark.parametrize(('name', 'words'), [
-    ('wett', "'wett' is no attribute or object .* Did you mean wet"),
-    ('attr:cat', "'cat' is no attribute of the checkpoint"), ('xyz', 'It knows, for example')])
+    ('wett', "'wett' is not an attribute or object .* Did you mean wet"),
+    ('attr:cat', "'cat' is not an attribute of the checkpoint"), ('xyz', 'It knows, for example')])
 def test_an_unknown_name_gets_a_hint(name, words):
     with pytest.raises(ValueError, match=words):
         find_primitive(SPACE, name)

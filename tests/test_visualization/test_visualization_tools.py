@@ -116,7 +116,7 @@ def test_primitive_accuracy(tool, baseline, cluspro):
     (['prototypes', 'BASELINE', '--primitive', 'red'], 'has no prototypes of attributes'),
     (['prototypes', 'CLUSPRO', '--primitive', 'red', '--images', '0'], 'at least 1, got 0'),
     (['tsne', 'CLUSPRO', '--max-images', '0'], 'at least 1, got 0'),
-    (['tsne', 'CLUSPRO', '--primitives', 'xyz'], "'xyz' is no attribute or object"),
+    (['tsne', 'CLUSPRO', '--primitives', 'xyz'], "'xyz' is not an attribute or object"),
     (['accuracy', 'CLUSPRO', '--batch-size', '0'], '--batch-size must be at least 1'),
     (['accuracy', 'CLUSPRO', '--config', 'CONFIG', '--cfg-options',
       'test_dataloader.dataset.version=v9'], 'v9'),

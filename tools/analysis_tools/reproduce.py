@@ -259,7 +259,7 @@ def main() -> None:
     for name, message in failed.items():
         print(f'FAILED {name}: {message}', file=sys.stderr)
     if interrupted:
-        print('Interrupted. Finished runs are kept; the same command goes on.', file=sys.stderr)
+        print('Interrupted. Finished runs are kept; run the same command again to continue.', file=sys.stderr)
     if failed or interrupted:
         raise SystemExit(130 if interrupted else 1)
 

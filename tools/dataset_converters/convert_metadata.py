@@ -130,7 +130,7 @@ def read_plain(path: Path) -> Any:
     check_archive(path, str(path))
     try:
         rows = plain(_unpickled(path), count(ENTRIES, -1))
-    except Exception as error:  # bytes that are no pickle raise almost anything
+    except Exception as error:  # bytes that are not a pickle raise almost anything
         raise FileError(path, f'it cannot be read as plain data ({reason_of(error)})',
                         REMEDY) from error
     if not isinstance(rows, list):

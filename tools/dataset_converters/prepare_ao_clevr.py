@@ -51,7 +51,7 @@ def read_samples(path: Path, key: str) -> list[Any]:
         with open(path, 'rb') as file:
             samples = plain(PlainUnpickler(file, encoding='latin1').load()[key],
                             count(ENTRIES, -1))
-    except Exception as error:  # bytes that are no pickle raise almost anything
+    except Exception as error:  # bytes that are not a pickle raise almost anything
         raise FileError(path, f'it cannot be read as plain data ({reason_of(error)})',
                         REMEDY) from error
     if not isinstance(samples, list) or not samples or not all(

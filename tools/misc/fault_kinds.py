@@ -1,4 +1,4 @@
-"""The faults: how each one is injected, how the user would mend it, which ends are right."""
+"""The faults: how each is injected, how the user would fix it, which exit codes are right."""
 from __future__ import annotations
 
 import errno

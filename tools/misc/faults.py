@@ -1,6 +1,6 @@
 """Hurts small trainings and predictions at random moments, and looks at what is left.
 
-A run of seconds is killed, signalled, or loses its disk or its folder, then goes on with
+A run of a few seconds is killed, signalled, or loses its disk or its folder, then continues with
 ``--resume``, until it is done; its weights, optimizer, best checkpoint, calibration, validations
 and test numbers must equal those of a run that nothing happened to, bit by bit. ::
 
@@ -9,8 +9,8 @@ and test numbers must equal those of a run that nothing happened to, bit by bit.
     python tools/misc/faults.py --only SIGKILL --runs epoch iter --count 100
 
 The seed chooses the moment of each fault: phase, delay, and what the fault itself draws. It is the
-same for the same seed, fault and number, whatever else is run. What the process does at that
-moment also depends on the machine. With ``--log``, a campaign that was ended goes on where it was.
+    same for the same seed, fault and number, whatever else is run. What the process does at that
+    moment also depends on the machine. With ``--log``, an interrupted campaign continues.
 
 Full disks and read-only folders need root (mount); without, file sizes are limited instead and
 the read-only folder is left out. Prints the table as Markdown; ends with 1 if a fault was not

@@ -1,4 +1,4 @@
-"""Makes a checkpoint to hand out: ``python tools/model_converters/publish_model.py IN OUT``.
+"""Writes a small checkpoint to share: ``python tools/model_converters/publish_model.py IN OUT``.
 
 The same as ``mmcluspro publish``.
 """

@@ -1,4 +1,4 @@
-"""What validation chose is kept, saved with the weights and used by the test."""
+"""Keeps what validation chose, saves it with the weights, and passes it to the test."""
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,13 +15,13 @@ from .parts import czsl_metrics, find_hook
 class CalibrationHook(Hook):
     """Keeps bias, threshold, temperature and seen bias of each world.
 
-    They are chosen by every validation, saved in ``meta.calibration`` of the checkpoint with the
-    weights that they were chosen for, read from a checkpoint that is loaded, and handed to the
+    Every validation chooses them. They are saved in ``meta.calibration`` of the checkpoint together
+    with the weights they were chosen for, read when a checkpoint is loaded, and passed to the
     metrics of a test.
 
     Attributes:
-        chosen (Mapping[str, Chosen]): By world, of the weights in the model; empty where no
-            validation looked at them.
+        chosen (Mapping[str, Chosen]): Values by world for the weights in the model; empty if they
+            were not validated.
     """
 
     priority = 'ABOVE_NORMAL'
@@ -52,19 +52,19 @@ class CalibrationHook(Hook):
                 metric.forget_calibration()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Saves it beside the weights that it was chosen for, and no others."""
+        """Saves it with the weights that it was chosen for, and no others."""
         # Not runner.iter: inside an iteration it still counts those before.
         if self.chosen and self._iteration == checkpoint['meta'].get('iter'):
             checkpoint['meta']['calibration'] = chosen_meta(self.chosen)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Takes over what belongs to the loaded weights, if only that there is nothing."""
+        """Reads the values of the loaded weights, or clears them if the file has none."""
         self.chosen = read_chosen(checkpoint.get('meta', {}))
         self._iteration = runner.iter if self.chosen else None
 
 
 def needs_calibration(runner: Runner) -> bool:
-    """Whether a test waits for a threshold that validation has to choose."""
+    """Whether a test needs a threshold that validation has to choose first."""
     waiting = [metric for metric in czsl_metrics(runner.test_evaluator)
                if metric.threshold == 'stored']
     if not waiting or runner.val_evaluator is None:

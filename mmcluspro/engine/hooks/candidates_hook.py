@@ -1,4 +1,4 @@
-"""The candidates of each evaluation, and what its metrics must know of the head."""
+"""Sets the candidates of each evaluation, and tells its metrics about the head."""
 from typing import Any
 
 from mmengine.dist import get_world_size
@@ -14,10 +14,10 @@ from .parts import czsl_metrics, unwrap
 
 @HOOKS.register_module()
 class CandidatesHook(Hook):
-    """Lets the model score the pairs of the phase, for every world that a metric asks for.
+    """Sets the pairs of the phase as candidates, for every world that a metric evaluates.
 
-    The metrics get the link of the head, those of the open world also the feasibility of all
-    pairs, from the weights that are evaluated. Several ranks share the encoding of many pairs.
+    Metrics get the link of the head. Open-world metrics also get the feasibility of all pairs,
+    computed from the weights that are evaluated. With many pairs, the ranks share the encoding.
     """
 
     # After EMAHook, which puts the averaged weights into the model before an epoch.

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, and never fewer good ones than before."""
+"""Writes checkpoints that are complete or absent, and removes older ones only afterwards."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,8 +61,9 @@ class SafeCheckpointHook(CheckpointHook):
     - A file is written under another name, flushed to the disk, and renamed.
     - Older epochs and the previous best are removed after the new file is there, not before.
     - A validated epoch is saved again, with its calibration: resuming need not validate it again.
-    - Files inside an epoch or by iteration hold the position in the data and the generators of
-      all ranks (:mod:`mmcluspro.engine.loops`), from which training goes on to the last bit.
+    - Files that are written inside an epoch or by iteration contain the position in the data and
+      the random state of all ranks (:mod:`mmcluspro.engine.loops`), so training continues
+      bit-identically.
 
     Args:
         *args, **kwargs: As in mmengine.
@@ -74,7 +75,7 @@ class SafeCheckpointHook(CheckpointHook):
     _saved_again = False
 
     def before_train(self, runner: Runner) -> None:
-        """Finds the folder; removes what an end between saving and removing left over."""
+        """Finds the folder, and removes files left over from an interruption."""
         folder = str(self.out_dir or runner.work_dir)
         if self.backend_args is None and self.file_client_args is None and '://' not in folder:
             self.backend_args = dict(backend=ATOMIC)
@@ -93,7 +94,7 @@ class SafeCheckpointHook(CheckpointHook):
                 self.file_backend.remove(left)
 
     def _find_best(self, runner: Runner) -> None:
-        """Finds the best checkpoint where the folder was moved; one that is gone is forgotten."""
+        """Finds the best checkpoint if the folder was moved, and forgets a deleted one."""
         stored = getattr(self, 'best_ckpt_path', None)
         if not stored:
             return
@@ -110,7 +111,7 @@ class SafeCheckpointHook(CheckpointHook):
             info.pop('best_score', None)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Tells the loop where to go on."""
+        """Tells the loop where to continue."""
         saved = checkpoint.get('meta', {}).get('position')
         loop = runner._train_loop
         if saved is None or not runner._resume:
@@ -118,12 +119,12 @@ class SafeCheckpointHook(CheckpointHook):
         if not isinstance(loop, (EpochLoop, IterLoop)):
             raise ValueError(
                 "The checkpoint was written inside an epoch, where only runner_type="
-                "'mmcluspro.ResumableRunner' can go on. Use the config that it was trained with, "
+                "'mmcluspro.ResumableRunner' can continue. Use the config that it was trained with, "
                 'or resume from an epoch_*.pth.')
         loop.start = Position.read(saved)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
-        """Keeps the best, and what was chosen for this epoch (or iteration)."""
+        """Keeps the best checkpoint, and the calibration of this epoch (or iteration)."""
         self._saved_again = False
         super().after_val_epoch(runner, metrics)
         step = runner.epoch if self.by_epoch else runner.iter

@@ -26,10 +26,10 @@ NOISE = ('FileClient', 'HardDiskBackend', 'is skipped since its requires_grad')
 
 @HOOKS.register_module()
 class ConsoleHook(Hook):
-    """Says what runs, one line per epoch, and at the end the numbers and what to type next.
+    """Prints what runs, one line per epoch, and at the end the results and the next commands.
 
-    A bar with the loss and the time left is shown on terminals. :func:`short_console` keeps the
-    other messages out of the console, except for warnings.
+    Terminals also show a bar with the loss and the time left. :func:`short_console` hides all other
+    messages except warnings.
     """
 
     priority = 'VERY_LOW'
@@ -41,7 +41,7 @@ class ConsoleHook(Hook):
         self._header = False
 
     def before_train(self, runner: Runner) -> None:
-        """Says what is trained on what."""
+        """Prints the model, the data and the device."""
         if runner.rank:
             return
         model = unwrap(runner.model)
@@ -100,7 +100,7 @@ class ConsoleHook(Hook):
         say(epoch_row(epoch, self._loss, metrics))
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Prints the numbers of the test, where things are, and what to type next."""
+        """Prints the results of the test, the files, and the commands to run next."""
         if runner.rank:
             return
         folder = Path(runner.work_dir)

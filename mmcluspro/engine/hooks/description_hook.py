@@ -1,4 +1,4 @@
-"""Writes into each checkpoint what its model is, as plain data."""
+"""Describes the model in each checkpoint, as plain data."""
 from typing import Any
 
 from mmengine.hooks import Hook
@@ -14,10 +14,10 @@ from .parts import unwrap
 
 @HOOKS.register_module()
 class DescriptionHook(Hook):
-    """Describes the model in ``meta.description``, from which alone prediction builds it.
+    """Writes a description of the model to ``meta.description``, from which prediction builds it.
 
-    A model with classes of another package is described with their names; prediction then needs
-    ``--import`` or ``--config``. The config travels beside it as text, for people.
+    Classes of other packages are described by their names; prediction then needs ``--import`` or
+    ``--config``. The config is also saved, as text for people.
     """
 
     def __init__(self) -> None:

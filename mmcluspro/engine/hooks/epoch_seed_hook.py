@@ -1,4 +1,4 @@
-"""Makes a resumed run the same as one that was never interrupted."""
+"""Makes a resumed run equal to an uninterrupted one."""
 import random
 
 import numpy as np
@@ -14,12 +14,11 @@ from ..generators import State, generator_state, restore_generators
 
 @HOOKS.register_module()
 class EpochSeedHook(Hook):
-    """Starts all generators anew from (seed, epoch, rank) before each epoch.
+    """Seeds all random generators from (seed, epoch, rank) before each epoch.
 
-    mmengine saves no generator state, so that dropout and augmentation would
-    go another way after ``--resume``. With dataloader workers the pictures are
-    augmented in processes that this hook does not reach: exact equality needs
-    ``num_workers=0``, as in the Shapes configs.
+    mmengine does not save the state of the generators, so dropout and augmentation would differ
+    after ``--resume``. Dataloader workers augment images in processes that this hook does not
+    reach; exact equality needs ``num_workers=0``, as in the Shapes configs.
     """
 
     priority = 'VERY_HIGH'
@@ -40,5 +39,5 @@ class EpochSeedHook(Hook):
         self._state = generator_state()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """A validation changes nothing in what follows, and may be made up for on resuming."""
+        """Restores the generators, so that a validation does not change what follows."""
         restore_generators(self._state)

@@ -43,15 +43,15 @@ class Step:
 class FiniteHook(Hook):
     """Stops a training whose images, features, losses, weights or prototypes are not finite.
 
-    Every iteration leaves flags on the device, without waiting for it; they are read every
+    Every iteration sets flags on the device without waiting for it. The flags are read every
     ``interval`` iterations, at the end of an epoch and before anything is saved. The message names
-    the iteration in which the first flag fell, the stage and the images, however late it is read.
-    ``non_finite.txt`` in the work folder lists the whole batch. Checkpoints with NaN or infinity
-    are neither written nor loaded.
+    the iteration in which the first flag was set, the stage and the images, however late it is
+    read. ``non_finite.txt`` in the work folder lists the whole batch. Checkpoints with NaN or
+    infinity are neither written nor loaded.
 
     Args:
-        interval (int, optional): Iterations between two looks at the flags. Defaults to None: 1
-            on a CPU, 20 on a GPU, where each look waits for the device.
+        interval (int, optional): Iterations between two reads of the flags. Defaults to None: 1 on
+            a CPU, 20 on a GPU, where each read waits for the device.
     """
 
     # After PrototypeHook, before CheckpointHook.
@@ -66,7 +66,7 @@ class FiniteHook(Hook):
         self._trained: dict[str, Tensor] = {}
 
     def before_train(self, runner: Runner) -> None:
-        """Starts to look at what enters and leaves backbone and neck."""
+        """Starts checking the inputs and outputs of backbone and neck."""
         model = unwrap(runner.model)
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._steps, self._stages = [], []
@@ -117,7 +117,7 @@ class FiniteHook(Hook):
         self._check(runner)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Never saves NaN or infinity. Called on the first rank only."""
+        """Refuses to save NaN or infinity. Called on the first rank only."""
         self._check(runner, together=False)
         bad = non_finite_tensors(checkpoint)
         if bad:
@@ -126,7 +126,7 @@ class FiniteHook(Hook):
                 f'not written. {_way_back(runner)}')
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Never goes on from NaN or infinity."""
+        """Refuses to continue from NaN or infinity."""
         bad = non_finite_tensors(checkpoint)
         if bad:
             raise ValueError(
@@ -135,7 +135,7 @@ class FiniteHook(Hook):
                 'file; --resume without a value finds the newest good one.')
 
     def _check(self, runner: Runner, together: bool = True) -> None:
-        """Raises if a flag fell, on all ranks at once where all of them look."""
+        """Raises if a flag is set; on all ranks at once if all of them check."""
         steps, self._steps = self._steps, []
         flags = [flags.all() for step in steps for *_, flags in step.stages]
         bad = ~torch.stack(flags).all() if flags else torch.tensor(False)

@@ -1,4 +1,4 @@
-"""Data, model and checkpoint must have the same labels."""
+"""Checks that data, model and checkpoint have the same labels."""
 from typing import Any
 
 from mmengine.hooks import Hook

@@ -1,4 +1,4 @@
-"""Says at the start of training how much memory it needs."""
+"""Estimates at the start of training how much memory it needs."""
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,13 @@ from .parts import unwrap
 
 @HOOKS.register_module()
 class MemoryHook(Hook):
-    """Prints an estimate at the first iteration, and warns where the device is too small.
+    """Logs an estimate at the first iteration, and warns if the device is too small.
 
     The estimate is a dry run (:mod:`mmcluspro.engine.memory`), which computes nothing. Models that
     cannot run dry get none.
 
     Args:
-        devices (Sequence[str]): Kinds of devices for which to say it. Defaults to ('cuda', ).
+        devices (Sequence[str]): Device types for which to log it. Defaults to ('cuda', ).
     """
 
     priority = 'LOW'

@@ -1,4 +1,4 @@
-"""Leaves the numbers of a test in the work folder, and in TensorBoard and its like."""
+"""Writes the results of a test to the work folder, TensorBoard and similar backends."""
 import json
 import logging
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class TestMetricsHook(Hook):
 
 
 def show_scalars(visualizer: Any, numbers: Mapping[str, float], step: int) -> None:
-    """Hands numbers to TensorBoard, Weights & Biases and other backends of the config.
+    """Passes numbers to TensorBoard, Weights & Biases and other backends of the config.
 
     Args:
         visualizer (Visualizer): Of the runner.

@@ -1,4 +1,4 @@
-"""Initialises the prototypes, moves them after each iteration, logs their health."""
+"""Initialises the prototypes, updates them after each iteration, and logs their health."""
 from typing import Any
 
 import numpy as np
@@ -21,19 +21,18 @@ from .parts import unwrap
 
 @HOOKS.register_module()
 class PrototypeHook(Hook):
-    """Runs the banks of a head such as :class:`~mmcluspro.models.heads.ClusProHead`.
+    """Initialises and updates the banks of a head such as
+    :class:`~mmcluspro.models.heads.ClusProHead`.
 
-    Heads without banks are left alone.
+    Heads without banks are not affected.
 
     Args:
-        init_samples (int, optional): How many training images the prototypes
-            are initialised from, evenly spread. Defaults to None, all: one
-            pass over the training set.
-        interval (int): Iterations between two entries of the clusters' health
-            in the log (``used``, ``balance`` and ``drift`` of each branch).
-            Defaults to 50.
+        init_samples (int, optional): Number of evenly spaced training images from which the
+            prototypes are initialised. Defaults to None: all, in one pass over the training set.
+        interval (int): Iterations between two log entries about the clusters (``used``, ``balance``
+            and ``drift`` of each branch). Defaults to 50.
         check_interval (int): Iterations between two comparisons of the prototypes of all ranks,
-            by a checksum. Defaults to 500.
+            which use a checksum. Defaults to 500.
     """
 
     priority = 'ABOVE_NORMAL'
@@ -52,7 +51,7 @@ class PrototypeHook(Hook):
         self.check_interval = check_interval
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Says that a training from a published file starts from new prototypes."""
+        """Logs that a training from a published file starts with new prototypes."""
         if isinstance(runner._train_loop, BaseLoop) and lacks_training_state(
                 unwrap(runner.model), checkpoint.get('state_dict', {})):
             runner.logger.warning(
@@ -61,7 +60,7 @@ class PrototypeHook(Hook):
                 'checkpoint.')
 
     def before_train(self, runner: Runner) -> None:
-        """Fills the banks, unless a checkpoint did."""
+        """Initialises the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
         banks = model.head.clustered
         model.head.expect_batches(runner.train_dataloader.batch_size or 0)

@@ -14,9 +14,9 @@ from .calibration_hook import CalibrationHook
 class ResumeHook(Hook):
     """Validates a resumed checkpoint first, if its validation was due and is not in it.
 
-    mmengine saves an epoch before it validates it and, on resuming, goes on with the next one: an
-    epoch that was interrupted in between could never be chosen as the best. The epoch is saved
-    again with what its validation chose (:class:`SafeCheckpointHook`).
+    mmengine saves an epoch before it validates it and, on resuming, continues with the next one: an
+        epoch that was interrupted in between could never be chosen as the best. The epoch is saved
+        again with what its validation chose (:class:`SafeCheckpointHook`).
     """
 
     # After CheckpointHook, which has to know its folder to keep the best.

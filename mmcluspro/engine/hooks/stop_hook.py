@@ -89,7 +89,7 @@ class StopHook(Hook):
             STOP.stop()
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Training goes on."""
+        """Defers signals again while training continues."""
         STOP.deferred = self._training
 
     def after_train(self, runner: Runner) -> None:

@@ -46,7 +46,7 @@ def dino_weights(content: Any, branch: str = 'teacher',
     if not isinstance(content, Mapping) or not content or not all(
             isinstance(value, Tensor) for value in content.values()):
         raise ValueError(
-            f'{name} holds no weights of DINO: expected a dict of tensors, or a dict with one '
+            f'{name} contains no DINO weights: expected a dict of tensors, or a dict with one '
             f'under "teacher" or "student", got {_summary(content)}.')
     weights = {re.sub(r'^module\.', '', key): value for key, value in content.items()}
     if any(key.startswith('backbone.') for key in weights):
@@ -88,7 +88,7 @@ def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], name
     """
     known = {to_mmpretrain(key): key for key in weights}
     problems = [f'{key} is missing' for key in own if key not in known]
-    problems += [f'{key} is surplus' for converted, key in known.items() if converted not in own]
+    problems += [f'{key} is unexpected' for converted, key in known.items() if converted not in own]
     problems += [
         f'{key} is {tuple(weights[key].shape)} in the file and {tuple(own[converted].shape)} in '
         f'the model' for converted, key in known.items()

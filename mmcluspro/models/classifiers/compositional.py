@@ -23,23 +23,24 @@ from ..structures import Features, as_features, join
 class CompositionalClassifier(ImageClassifier):
     """An image classifier over attribute-object pairs.
 
-    Checkpoints hold what is trained and the buffers, not the frozen towers;
-    the label space travels in their ``meta.dataset_meta``.
+    Checkpoints contain the trained weights and the buffers, but not the frozen towers. The label
+    space is saved in ``meta.dataset_meta``.
 
     Args:
         space (dict): The label space, given as the dataset it comes from, for
             example ``dict(type='mmcluspro.UTZappos', data_root='data/ut-zap50k')``.
         backbone (dict): Returns :class:`~mmcluspro.models.Features`, or a tuple
             that ends with f, shape (B, D).
-        head (dict): Losses and scores; gets the space.
+        head (dict): Computes losses and scores; the space is filled in.
         neck (dict, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
             Defaults to None, for heads with the composition path only.
         full_state (bool): Save frozen weights too. Defaults to False.
-        micro_batch (int, optional): How many images run through the backbone together in
-            training. The rest waits, and activations are computed again in backward: memory of
-            one micro-batch, while clustering and losses see the whole batch. Defaults to None, all.
-        channels_last (bool): Whether images and the weights of convolutions are laid out channels
-            last. Defaults to False.
+        micro_batch (int, optional): Number of images that run through the backbone together in
+            training. Activations are recomputed in the backward pass, so the backbone needs the
+            memory of one micro-batch, while clustering and losses see the whole batch. Defaults to
+            None: all images.
+        channels_last (bool): Use the channels-last memory format for images and convolutions.
+            Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
             ``pretrained`` of mmpretrain's ImageClassifier.
     """
@@ -68,11 +69,12 @@ class CompositionalClassifier(ImageClassifier):
         return self.head.space
 
     def answer_from(self, worlds: Mapping[str, Candidates]) -> None:
-        """Says what :meth:`predict` scores, until the next call; ``head.score`` needs none of it.
+        """Sets the candidates that :meth:`predict` scores, until the next call.
 
         Args:
-            worlds (Mapping[str, Candidates]): By name; samples get a field ``<name>_score`` each.
-                An empty one stands for the pairs of all phases, as 'closed'.
+            worlds (Mapping[str, Candidates]): Candidates by name; samples get a field
+                ``<name>_score`` for each. An empty mapping stands for the pairs of all phases, as
+                'closed'.
         """
         own = self.space.attributes, self.space.objects
         for name, candidates in worlds.items():
@@ -106,5 +108,5 @@ class CompositionalClassifier(ImageClassifier):
 
     def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None,
                 **kwargs: Any) -> list[DataSample]:
-        """Scores of images over the worlds of :meth:`answer_from`, in their samples."""
+        """Adds the scores over the worlds of :meth:`answer_from` to the samples."""
         return self.head.predict(self.extract_feat(inputs), data_samples, self.worlds)

@@ -1,4 +1,4 @@
-"""What every head has: candidates in, scores out; losses by config; one way to predict."""
+"""Base class of all heads: candidates in, scores out; losses by config; one way to predict."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -22,29 +22,29 @@ LABELS = ('attr', 'obj', 'pair')
 
 
 class CompositionHead(BaseModule):
-    """Base of the heads. A child gives ``score``, ``step`` and ``terms``.
+    """Base class of all heads. Subclasses implement ``score``, ``step`` and ``terms``.
 
-    Everything that needs an answer calls :meth:`score`, and nothing else: validation and test,
-    the inferencer, the demo, pictures, calibration, export.
+    Validation, test, the inferencer, the demo, pictures, calibration and export all call
+    :meth:`score`, and nothing else.
 
     Attributes:
         link (str): Maps pair scores to log scores, to which a bias is added: 'log', or 'identity'
             for scores that are logits.
 
     Args:
-        space (CompositionSpace | dict): Label space, or what
-            :func:`~mmcluspro.datasets.build_space` takes. The classifier fills it in from its
-            own ``space``.
+        space (CompositionSpace | dict): Label space, or a config for
+            :func:`~mmcluspro.datasets.build_space`. The classifier fills it in from its own
+            ``space``.
         text (dict): Config of the text side, for example
             ``dict(type='mmcluspro.CLIPText', arch='ViT-L-14')``. Its ``attributes`` and
             ``objects`` are filled in from the space.
-        feasibility (str): Embeddings of the names by which the open world drops pairs (Eq. 14):
-            'pretrained', those of the text side before any training, or 'trained', its features
-            of attributes and objects. 'relatedness' is KG-SP's: the cosine of the attribute's and
-            the object's pre-trained vectors. Defaults to 'pretrained', as in the paper.
-        losses (Sequence[dict]): Further losses, each a module that is called with a
-            :class:`~mmcluspro.models.TrainStep` and returns a scalar with its weight. ``name``
-            says what the log calls it, ``<name>_loss``. Defaults to ().
+        feasibility (str): Embeddings that decide which pairs are feasible in the open world (Eq.
+            14): 'pretrained' for the text side before training, 'trained' for its trained features
+            of attributes and objects, or 'relatedness' for the cosine between the pre-trained
+            vectors of attribute and object (KG-SP). Defaults to 'pretrained', as in the paper.
+        losses (Sequence[dict]): Further losses. Each is a module that is called with a
+            :class:`~mmcluspro.models.TrainStep` and returns a weighted scalar, which is logged as
+            ``<name>_loss``. Defaults to ().
         init_cfg (dict, optional): As in mmengine. Defaults to None.
     """
 
@@ -67,7 +67,7 @@ class CompositionHead(BaseModule):
 
     @property
     def device(self) -> torch.device:
-        """Where the head is."""
+        """Device of the head."""
         return self.text.logit_scale.device
 
     @property
@@ -84,12 +84,12 @@ class CompositionHead(BaseModule):
 
     @property
     def clustered(self) -> Mapping[str, Any]:
-        """Banks by branch, 'attr' and 'obj', that ``PrototypeHook`` fills; none by default."""
+        """Banks by branch ('attr', 'obj') that ``PrototypeHook`` initialises; none by default."""
         return {}
 
     @property
     def prototypes(self) -> Mapping[str, Any]:
-        """Those of :attr:`clustered` that hold prototypes."""
+        """Banks of :attr:`clustered` that already have prototypes."""
         return {branch: bank for branch, bank in self.clustered.items() if bool(bank.initialised)}
 
     @property
@@ -99,18 +99,18 @@ class CompositionHead(BaseModule):
 
     @property
     def replicated(self) -> dict[str, Tensor]:
-        """State by name that every rank computes for itself and that must be the same on all."""
+        """State by name that every rank computes itself and that must be equal on all ranks."""
         return {f'{branch} prototypes': bank.prototypes
                 for branch, bank in self.clustered.items()}
 
     def update_prototypes(self) -> None:
-        """Moves the prototypes after an iteration; nothing without banks."""
+        """Updates the prototypes after an iteration; does nothing without banks."""
 
     def expect_batches(self, size: int) -> None:
-        """Called before training with the images of a batch of a rank; nothing by default."""
+        """Called before training with the batch size per rank; does nothing by default."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Called before each epoch of training, the first of which is 0; nothing by default."""
+        """Called before each training epoch, counted from 0; does nothing by default."""
 
     def health(self) -> dict[str, float]:
         """State of the clusters for the log, for example ``attr_used``."""
@@ -118,11 +118,11 @@ class CompositionHead(BaseModule):
                 for name, value in bank.health().items()}
 
     def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
-        """Scores over candidates: the only place where they are made.
+        """Scores images over candidates. This is the only method that computes scores.
 
         Args:
             feats (Features): Of B images.
-            candidates (Candidates): What can be answered.
+            candidates (Candidates): The pairs to choose from.
         """
         raise NotImplementedError
 
@@ -131,33 +131,33 @@ class CompositionHead(BaseModule):
         raise NotImplementedError
 
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
-        """The head's own losses, by name, each with its weight."""
+        """The head's own losses by name, already weighted."""
         raise NotImplementedError
 
     def adapt(self, feats: Features | Sequence[Tensor]) -> None:
-        """Sees the features of unlabelled test images before they are scored; nothing by default.
+        """Receives the features of unlabelled test images before they are scored.
 
-        Validation, test and the inferencer call it once per batch, so that a head can move its
-        state at test time. :meth:`forget_adaptation` is called before each evaluation.
+        It does nothing by default. Validation, test and the inferencer call it once per batch, so a
+        head can update its state at test time. :meth:`forget_adaptation` is called before each
+        evaluation.
         """
 
     def forget_adaptation(self) -> None:
-        """Goes back to the state that training left; nothing by default."""
+        """Restores the state after training; does nothing by default."""
 
     def portable(self) -> Portable:
-        """How other programs score features with a table of texts, for ``mmcluspro export``."""
+        """How to score features with a table of texts outside torch, for ``mmcluspro export``."""
         raise ValueError(
             f'{type(self).__name__} cannot be exported: it does not say how features are scored '
             'outside torch. A head says so in its method portable, see docs/extending.md; '
             'ThreePathHead and ClusProHead do.')
 
     def texts(self, candidates: Candidates, primitives: bool = True) -> Texts:
-        """Text features of candidates; kept between calls where nothing learns.
+        """Text features of candidates; cached if nothing on the text side is trained.
 
         Args:
             candidates (Candidates): On the device of the head.
-            primitives (bool): Whether the attribute and object paths are wanted. Defaults to
-                True.
+            primitives (bool): Whether to include the attribute and object paths. Defaults to True.
         """
         if not primitives:
             return Texts(None, None, self.text.encode_pairs(candidates.text_pairs))
@@ -204,7 +204,7 @@ class CompositionHead(BaseModule):
             feats (Features): Of B images.
             data_samples (list[DataSample], optional): Samples to fill. Defaults to None, for new
                 ones.
-            worlds (Mapping[str, Candidates], optional): What to score. Defaults to None: the
+            worlds (Mapping[str, Candidates], optional): Candidates by name. Defaults to None: the
                 pairs of all phases as 'closed'.
 
         Returns:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 class NameTable(nn.Module):
     """One row, or a run of rows, for each name.
 
-    Added names are no parameters: they do not train, are not saved, and leave the shapes that a
+    Added names are not parameters: they are not trained, are not saved, and leave the shapes that a
     checkpoint expects as they are.
 
     Args:

@@ -203,7 +203,7 @@ class LocalJobs:
         if job.process.returncode != 0 or not (job.work_dir / 'test_metrics.json').exists():
             raise ValueError(f'{failure(log, job.process.returncode or 0)} (log: {log})')
         done = self.total - waiting - len(self.active)
-        if job.run.learns:  # a zero-shot test is no measure of a training
+        if job.run.learns:  # a zero-shot test does not measure a training
             self.durations.append(seconds)
         record = self.record(job.run, job.work_dir, note)
         auc = [f'{record["metrics"][key]:.2f} {world}' for key, world in (

@@ -1,4 +1,4 @@
-"""Trainings on stored features inside one process: seconds a run, for comparisons of many variants.
+"""Trains on stored features inside one process, in seconds per run, to compare many variants.
 
 The model, its losses, the optimiser and the metric are those of the config; what is left out is
 everything that a training on disk needs (checkpoints, logs, hooks other than the prototypes').

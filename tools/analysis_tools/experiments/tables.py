@@ -186,7 +186,7 @@ def _table(key: str, entry: dict[str, Any], folder: Path) -> Table:
     ours = [row.name for row in rows if row.config]
     reference = entry.get('reference', ours[0] if ours else '')
     if reference not in ours:
-        raise FileError(str(folder), f'the reference {reference!r} is no row with a config '
+        raise FileError(str(folder), f'the reference {reference!r} is not a row with a config '
                         f'({ours})', LAYOUT, key)
     return Table(key, entry['title'], entry['world'], tuple(entry['datasets']), rows, reference,
                  entry.get('together', ''), entry.get('note', ''))
