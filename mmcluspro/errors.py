@@ -1,4 +1,4 @@
-"""Errors of readers: which file, where in it, what is wrong, what to do; one message for many."""
+"""Errors of readers, which name the file, the place, the problem and what to do."""
 from __future__ import annotations
 
 import re
@@ -62,7 +62,7 @@ class Fault(NamedTuple):
 
 
 def describe(faults: Sequence[Fault], limit: int = 5) -> str:
-    """The first faults, one per line, and a count of the rest."""
+    """The first problems, one per line, and the number of the others."""
     lines = [f'  {fault}' for fault in faults[:limit]]
     if len(faults) > limit:
         lines.append(f'  … and {len(faults) - limit} more')
@@ -70,7 +70,7 @@ def describe(faults: Sequence[Fault], limit: int = 5) -> str:
 
 
 class FaultsError(FileError):
-    """Everything that is wrong in the data, in one message.
+    """All problems in the data, in one message.
 
     Args:
         faults (Sequence[Fault]): What was found.

@@ -60,7 +60,7 @@ _ALL = {registry.name: registry
 
 
 def hint(key: str, kind: str) -> str:
-    """Says which scope, import or package a name needs.
+    """Explains which scope, import or package a name needs.
 
     Args:
         key (str): The name without scope that was not found.

@@ -1,4 +1,4 @@
-"""What the two pre-training tools share: CLIP's loss, the learning rate, a small vocabulary."""
+"""Shared parts of the two pre-training tools: CLIP's loss, learning rate, small vocabulary."""
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def described(file: CheckpointFile, imports: tuple[str, ...] = ()) -> dict[str, 
 
 
 def _described_or_empty(cfg: Config) -> dict[str, Any]:
-    """What of the user's config plain data can say; the rest is built from the config."""
+    """Describes the user's config as far as plain data can; the rest is built from it."""
     try:
         return describe(cfg)
     except Refusal:

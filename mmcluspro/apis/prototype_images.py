@@ -29,7 +29,7 @@ FIELDS = ('digests', 'prototypes', 'pictures', 'examples')
 
 @dataclass
 class ShownPrototype:
-    """What is shown of a prototype.
+    """The pictures of a prototype.
 
     Args:
         share (float): Share of its primitive's training images that are nearest to it.
@@ -82,7 +82,7 @@ class PrototypeImages:
 
 
 def bank_digest(bank: Any) -> str:
-    """Tells prototypes apart."""
+    """Identifies the prototypes of a bank."""
     return sha256(np.ascontiguousarray(bank.prototypes.detach().float().cpu().numpy()).tobytes(),
                   digits=32)
 

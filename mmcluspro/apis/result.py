@@ -1,4 +1,4 @@
-"""What the inferencer returns: plain values, ready for CSV and JSON."""
+"""Results of the inferencer: plain values, ready for CSV and JSON."""
 from __future__ import annotations
 
 import csv

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_root(root: Path, dataset: str) -> None:
-    """Says it in a sentence where there is nothing to check."""
+    """Raises a clear error if there is nothing to check."""
     if not root.exists():
         raise FileNotFoundError(f'{root} does not exist. Give a folder of images, a CSV file, or '
                                 'the folder of a published dataset.')

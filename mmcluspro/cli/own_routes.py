@@ -1,4 +1,4 @@
-"""Which model fits photographs, this machine, the weights and the word vectors at hand."""
+"""Chooses a model for own photographs by the machine, the weights and the word vectors."""
 from __future__ import annotations
 
 import math
@@ -74,7 +74,7 @@ BATCH = 64
 
 
 class Route(NamedTuple):
-    """How a model of own photographs is made.
+    """The model for own photographs.
 
     Attributes:
         base (str): Config of the package.

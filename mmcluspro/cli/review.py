@@ -99,7 +99,7 @@ def _rows(path: str, needed: Sequence[str], remedy: str) -> list[tuple[int, dict
 
 
 def least_sure_first(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """What a person should look at first."""
+    """Sorts predictions so that the least confident ones come first."""
     return sorted(rows, key=lambda row: float(row['probability']))
 
 

@@ -1,4 +1,4 @@
-"""What a dataset does with an image file that cannot be read."""
+"""Handles image files that cannot be read."""
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -61,6 +61,6 @@ class BadImages:
 
 
 def why_unreadable(path: str) -> str | None:
-    """What is wrong with an image file; None if it can be decoded."""
+    """Reason why an image file cannot be decoded; None if it can."""
     bad = undecodable([path])
     return bad[0][1].replace(f' {path!r}', '') if bad else None

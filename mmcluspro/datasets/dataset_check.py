@@ -94,7 +94,7 @@ SEPARATORS = {'vaw-czsl': '+'}
 
 
 class Report(NamedTuple):
-    """What :func:`check_dataset` found.
+    """Result of :func:`check_dataset`.
 
     Attributes:
         found (dict[str, int]): Counts by name.

@@ -46,7 +46,7 @@ class ImageFolder:
 
     @property
     def remark(self) -> str:
-        """What to do where links led out of the dataset; '' where none did."""
+        """Advice about links that lead out of the dataset; '' if there are none."""
         return ('' if not self._left_out else
                 f' {self._left_out} links lead out of {self.tops[-1]} and were not followed; set '
                 'follow_links=True in the config if they are yours.')

@@ -19,7 +19,7 @@ WORDS = dict(train='training', val='validation', test='test')
 
 
 def too_few_names(pairs: Collection[Pair]) -> str:
-    """What is missing where no pair can be held out from training; '' if one can.
+    """Explains why no pair can be held out from training; '' if one can.
 
     Args:
         pairs (Collection[Pair]): All pairs of the data.

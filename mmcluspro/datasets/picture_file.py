@@ -129,7 +129,7 @@ def _bomb(error: Image.DecompressionBombError) -> Refused:
 
 
 def colour(value: Any) -> Colour:
-    """What is behind transparent pictures: 'white', '#ffeedd', (r, g, b); 'none' drops alpha.
+    """Colour behind transparent pictures: 'white', '#ffeedd', (r, g, b); 'none' drops alpha.
 
     Returns:
         tuple[int] | None: Red, green and blue; None to drop alpha.

@@ -80,7 +80,7 @@ def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
 
 
 def table_text(rows: Sequence[TableRow]) -> str:
-    """What :func:`write_table` writes."""
+    """The text that :func:`write_table` writes."""
     file = io.StringIO(newline='')
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(COLUMNS)

@@ -31,7 +31,7 @@ HIDDEN = dict(api_visibility='private', show_progress='minimal')
 
 
 def file_of(payload: Any) -> str | None:
-    """The uploaded file, unread: what is no image gets our own words.
+    """Passes the uploaded file on unread, so that files that are not images get our own message.
 
     Gradio checks the path of a request only where the request says that it is a file. Any other
     place than the folder of the uploads is answered as if there were nothing, there or not.
@@ -134,7 +134,7 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
 
 
 def _list_boxes(classifier: Classifier) -> tuple[list[Any], gr.Button]:
-    """What to choose from: mode, attributes, objects, pairs; and the button below."""
+    """The candidates: mode, attributes, objects, pairs, and the button below."""
     space = classifier.inferencer.space
     with gr.Accordion('Edit attributes, objects and pairs', open=False, elem_id='lists'):
         mode = gr.Radio([LISTED, CROSS], value=LISTED, label='Choose from', elem_id='mode')

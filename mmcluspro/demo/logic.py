@@ -1,4 +1,4 @@
-"""What the page computes: an answer for an image and a list of pairs, ranked by a bias."""
+"""Computes the answers of the page: for an image and a list of pairs, ranked with a bias."""
 from __future__ import annotations
 
 import warnings

@@ -37,7 +37,7 @@ def files_of(payload: Any) -> list[Item]:
 
 
 def keep_local(component: Any) -> None:
-    """Makes a component fetch nothing: Gradio would download an address that a request names."""
+    """Stops a component from fetching: Gradio would download an address that a request names."""
     move = component.async_move_resource_to_block_cache
 
     async def move_local(path: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a checkpoint says about its model: plain data with a closed schema (docs/checkpoints.md).
+"""A checkpoint describes its model as plain data with a closed schema (docs/checkpoints.md).
 
 :mod:`.schema` lists the classes and fields, :mod:`.convert` describes a config, :mod:`.build`
 builds what was described.

@@ -139,7 +139,7 @@ def _named(part: Any) -> Any:
 
 def _check_towers(model: Any, description: Mapping[str, Any], state: Mapping[str, Tensor],
                   name: str, weights: Weights) -> None:
-    """Says whose weights are neither in the checkpoint nor given."""
+    """Raises an error if weights are neither in the checkpoint nor given by the user."""
     kept = restorable_keys(model)
     lost = [f'backbone.{key}' for key, _ in model.backbone.named_parameters()
             if f'backbone.{key}' not in {*state, *kept}]

@@ -160,7 +160,7 @@ def _kind(value: dict[str, Any]) -> str:
 
 
 def _data(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Which of our datasets it was, without a path."""
+    """Name of the dataset, without a path."""
     from .data import describe_data
     loader = config.get('test_dataloader') or {}
     dataset = _plain(loader.get('dataset')) if isinstance(loader, Mapping) else None

@@ -1,4 +1,4 @@
-"""Which images a model was trained on: one of our datasets by name, never a folder."""
+"""Describes the training data: one of our datasets by name, never a folder."""
 from __future__ import annotations
 
 from collections.abc import Callable

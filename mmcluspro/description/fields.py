@@ -73,7 +73,7 @@ def optional(check: Check) -> Check:
 
 
 def either(first: Check, second: Check) -> Check:
-    """What one of two takes; the message is the second one's."""
+    """Accepts what one of two fields accepts; the message is that of the second."""
     def check(value: Any, where: str) -> Any:
         try:
             return first(value, where)

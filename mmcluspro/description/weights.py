@@ -1,4 +1,4 @@
-"""Where the weights of frozen towers come from: names of a closed table, never a path."""
+"""Names of the weights of frozen towers: from a closed table, never a path."""
 from __future__ import annotations
 
 import re
@@ -71,7 +71,7 @@ def check_clip_weights(part: dict, where: str) -> None:
 
 
 def clip_source(arch: Any, pretrained: Any) -> Any:
-    """What a description calls the weights that a config names: a path becomes 'file'."""
+    """Name in a description for the weights in a config: a path becomes 'file'."""
     if pretrained is None or pretrained == TINY:
         return pretrained
     return pretrained if pretrained in clip_tags(str(arch)) else FILE
@@ -86,7 +86,7 @@ def dino_weights(value: Any, where: str) -> str | None:
 
 
 def dino_source(pretrained: Any) -> Any:
-    """What a description calls DINO's weights that a config names: published files by name."""
+    """Name in a description for DINO weights in a config: published files by name."""
     if pretrained is None:
         return None
     stem = re.split(r'[/\\]', str(pretrained))[-1].removesuffix('.pth')
@@ -94,5 +94,5 @@ def dino_source(pretrained: Any) -> Any:
 
 
 def file_source(pretrained: Any) -> Any:
-    """What a description calls a file of the user's: a path stays outside."""
+    """Name in a description for a file of the user: its path is not included."""
     return None if pretrained is None else FILE

@@ -43,7 +43,7 @@ def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def finite_rows(tensor: Tensor) -> Tensor:
-    """Which rows are free of NaN and infinity, without waiting for the device.
+    """Marks rows without NaN and infinity, without waiting for the device.
 
     Args:
         tensor (Tensor): Floating point, shape (N, ...).
@@ -55,7 +55,7 @@ def finite_rows(tensor: Tensor) -> Tensor:
 
 
 def finite_each(tensors: Sequence[Tensor]) -> Tensor:
-    """Which tensors are free of NaN and infinity, in few kernels whatever their number.
+    """Marks tensors without NaN and infinity, with few kernels for any number of them.
 
     Args:
         tensors (Sequence[Tensor]): On one device.

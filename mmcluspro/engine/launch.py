@@ -1,4 +1,4 @@
-"""What ``tools/train.py`` and ``tools/test.py`` share: flags, config, runner, process group."""
+"""Config, runner and process group of ``tools/train.py`` and ``tools/test.py``."""
 import argparse
 import logging
 import os
@@ -124,7 +124,7 @@ def build_runner(cfg: Config) -> Runner:
 
 
 def start_cpu_process_group(cfg: Config) -> None:
-    """Joins a gloo group where there is no GPU.
+    """Joins a gloo process group if there is no GPU.
 
     mmengine's own start calls ``torch.cuda.set_device`` whatever the backend
     is; it leaves a group alone that is there already.

@@ -1,4 +1,4 @@
-"""What one process of several knows of the others."""
+"""Checks across the processes of a distributed job."""
 import os
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def is_first_process(launcher: str) -> bool:
 
 
 def lost_rank(error: BaseException) -> str | None:
-    """Says what to do if an error means that another process is gone.
+    """Explains an error that means that another process is gone.
 
     Returns:
         str | None: None for other errors.

@@ -23,7 +23,7 @@ THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
 
 
 class Answers(NamedTuple):
-    """What is kept of N images; all arrays have shape (N,)."""
+    """Numbers kept for N images; all arrays have shape (N,)."""
 
     target: np.ndarray  # row of the true pair
     seen_pair: np.ndarray  # best seen pair
@@ -105,7 +105,7 @@ def abstaining(right: np.ndarray, probability: np.ndarray,
 
 
 class Outcomes(NamedTuple):
-    """What N images are and what is answered; rows of a label space, shape (N,) each."""
+    """True and answered pairs of N images; rows of a label space, shape (N,) each."""
 
     target: np.ndarray  # row of the true pair
     answer: np.ndarray  # row of the answered pair
@@ -118,7 +118,7 @@ class Outcomes(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """How the images of one pair, attribute or object are answered."""
+    """Results for the images of one pair, attribute or object."""
 
     name: str
     seen: bool | None  # of pairs: whether training had it
@@ -130,7 +130,7 @@ class ClassRow(NamedTuple):
 
 def by_class(target: np.ndarray, answer: np.ndarray, probability: np.ndarray,
              names: Sequence[str], seen: np.ndarray | None = None) -> list[ClassRow]:
-    """The classes that have images, worst first, of equal ones the most frequent first.
+    """Classes with images, worst first; among equals, the most frequent first.
 
     Args:
         target (np.ndarray): True class, shape (N,).

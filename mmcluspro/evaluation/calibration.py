@@ -30,14 +30,14 @@ NUM_BINS = 15
 
 
 class Calibration(NamedTuple):
-    """What turns z into probabilities; the defaults leave Eq. 13 as it is."""
+    """Temperature and seen bias that map z to probabilities; the defaults keep Eq. 13."""
 
     temperature: float = 1.0
     seen_bias: float = 0.0
 
 
 class LogSums(NamedTuple):
-    """What is kept of N samples, for J thresholds and A inverse temperatures; all in units of z."""
+    """Numbers kept for N samples, J thresholds and A inverse temperatures, in units of z."""
 
     true: np.ndarray  # (N,)
     top_seen: np.ndarray  # (N,): best seen pair, -inf without any

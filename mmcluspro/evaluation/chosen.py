@@ -1,4 +1,4 @@
-"""What validation chose for each world, and how a checkpoint carries it."""
+"""Values that validation chose for each world, and how a checkpoint stores them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ PREFERENCES = ('seen', 'balanced', 'unseen')
 
 
 class Chosen(NamedTuple):
-    """What validation chose for a world; None for what it did not look for.
+    """Values that validation chose for a world; None for those that it did not choose.
 
     Attributes:
         bias (float): Best one of the standard protocol, in the space of the bias.
@@ -54,7 +54,7 @@ class Chosen(NamedTuple):
 
 
 def read_chosen(meta: Mapping[str, Any]) -> Mapping[str, Chosen]:
-    """What validation chose by world, from the ``meta`` of a checkpoint.
+    """Reads the values that validation chose, by world, from the ``meta`` of a checkpoint.
 
     Args:
         meta (Mapping): Its field ``calibration`` holds numbers by name, by 'closed' and 'open'.
@@ -67,13 +67,13 @@ def read_chosen(meta: Mapping[str, Any]) -> Mapping[str, Chosen]:
 
 
 def chosen_for(meta: Mapping[str, Any], world: str) -> Chosen:
-    """What validation chose for one world, nothing where it chose nothing."""
+    """Values that validation chose for one world; all None if there are none."""
     return read_chosen(meta).get(world, Chosen())
 
 
 def asked_calibration(meta: Mapping[str, Any], world: str, prefer: str = 'balanced',
                       seen_bias: float | None = None) -> Calibration | None:
-    """What a user asked for: a preference, or a seen bias of their own.
+    """The calibration that a user asked for, by a preference or by a seen bias.
 
     Args:
         meta (Mapping): Of a checkpoint.

@@ -16,7 +16,7 @@ BLOCK = 2**21  # scores looked at together: small enough for the cache, large en
 
 
 class Margins(NamedTuple):
-    """What is kept of N samples, for J thresholds and K values of k.
+    """Numbers kept for N samples, J thresholds and K values of k.
 
     ``margin`` is the least bias towards the sample's own side at which it is right: an unseen
     sample is right iff ``bias >= margin``, a seen one iff ``-bias >= margin``. A tie that the

@@ -55,7 +55,7 @@ def publish(source: str | Path, target: str | Path) -> Path:
 
 
 def published(checkpoint: Any, name: str) -> dict[str, Any]:
-    """What stays of a checkpoint.
+    """The content of a published checkpoint.
 
     Args:
         checkpoint (Any): As ``safe_load`` returns it.

@@ -72,7 +72,7 @@ class CachedFeatures(BaseModule):
         return bool(self._tower)
 
     def expect(self, **around: Any) -> None:
-        """Takes what the model does with images around the backbone, for the comparison.
+        """Receives how the model prepares images, to compare it with the extraction.
 
         Args:
             pool (str | None): How ``ProjectedBackbone`` pools.

@@ -100,7 +100,7 @@ def sample_name(info: Mapping[str, Any]) -> str:
 
 
 def list_change(stored: Sequence[str], asked: Sequence[str]) -> str:
-    """Says how two image lists differ; '' when they do not."""
+    """Describes how two image lists differ; '' if they are equal."""
     if list(stored) == list(asked):
         return ''
     text = f'{len(stored)} images were stored, the data has {len(asked)}'

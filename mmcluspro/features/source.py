@@ -1,4 +1,4 @@
-"""Which backbone features come from: its config, its weights and what surrounds it."""
+"""The source of stored features: the backbone's config, weights and surroundings."""
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

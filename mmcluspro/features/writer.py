@@ -123,7 +123,7 @@ def _is_whole(path: Path, rows: int) -> bool:
 
 
 def _settle(path: Path, content: Any, root: str | Path, shards: Iterator[Path]) -> Any:
-    """What a JSON file says; without shards, a missing or damaged one is made from ``content``.
+    """Reads a JSON file; if there are no shards, a missing or damaged one is written again.
 
     Shards whose description is lost could be of other images or weights: that is an error.
     """

@@ -1,4 +1,4 @@
-"""The pairs that an image is compared with: those of a space, or listed ones with new words."""
+"""Candidates: the pairs that an image is compared with, of a space or listed by name."""
 from __future__ import annotations
 
 import warnings
@@ -20,7 +20,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """P pairs of A attributes and O objects, all that a head can answer.
+    """The P pairs of A attributes and O objects that a head can choose from.
 
     The softmax of a path runs over the attributes or objects here.
 
@@ -192,7 +192,7 @@ def _announce(what: str, new: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _seen(pairs: Tensor, space: CompositionSpace) -> Tensor:
-    """Which pairs of text places training had, shape (P,)."""
+    """Marks pairs (as indices of the text side) that occur in training, shape (P,)."""
     own = torch.tensor([len(space.attributes), len(space.objects)])
     inside = (pairs < own).all(dim=1)
     seen = torch.zeros(len(pairs), dtype=torch.bool)

@@ -202,7 +202,7 @@ class TextHalf(nn.Module):
 
 
 class _SkipInit(TorchFunctionMode):
-    """Leaves parameters as they are allocated: all are overwritten, and drawing them is slow."""
+    """Skips the random initialisation, which is slow: all parameters are overwritten."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

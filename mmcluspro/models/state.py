@@ -124,7 +124,7 @@ def _all_keys(model: nn.Module, prefix: str) -> tuple[dict[str, Any], set[str]]:
 
 
 def compact_state_hooks(module: nn.Module, full_state: bool = False, strict: bool = True) -> None:
-    """Makes ``state_dict`` leave out restorable parameters, and loading put them back.
+    """Leaves restorable parameters out of ``state_dict`` and restores them on loading.
 
     Works with torch's ``state_dict``/``load_state_dict`` and with mmengine's, below any prefix,
     and in copies of the module. Files with and without the frozen weights load into either.

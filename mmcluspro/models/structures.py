@@ -1,4 +1,4 @@
-"""What the parts of a model hand to each other, by name."""
+"""Named values that the parts of a model pass to each other."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ class Logits(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What a head says about B images and some candidates.
+    """Scores of a head for B images and some candidates.
 
     The link of the head maps ``pair`` to log scores. ``attribute`` and ``object`` are
     probabilities, None for a head without these paths.
@@ -129,7 +129,7 @@ class Scores(NamedTuple):
 
 
 class TrainStep(NamedTuple):
-    """What the losses of one training step see, of B images of this rank."""
+    """Inputs of the losses in one training step, for B images of this rank."""
 
     features: Features
     texts: Texts

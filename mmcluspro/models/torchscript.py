@@ -115,7 +115,7 @@ class _ArchiveReader:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Knows tensors, lists and modules without behaviour; any other name is refused.
+    """Accepts tensors, lists and modules without behaviour; refuses any other name.
 
     In Python: the one in C makes a table of gigabytes for one wrong number in the file.
     """

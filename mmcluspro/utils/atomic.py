@@ -23,7 +23,7 @@ SILENT = 3600  # seconds without a write after which an unfinished file counts a
 @contextmanager
 def atomic_path(path: str | Path, keep_first: bool = False,
                 keep_suffix: bool = False) -> Iterator[Path]:
-    """Gives a temporary name to write to; when the block ends, the file gets its real name.
+    """Yields a temporary name to write to; when the block ends, the file gets its real name.
 
     If the block raises, the temporary file is deleted and ``path`` stays as it was.
 

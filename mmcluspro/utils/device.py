@@ -1,4 +1,4 @@
-"""Devices: which one to run on, how much memory it has left, and integers on it."""
+"""Devices: chooses one, measures its free memory, and copies integers to it."""
 from __future__ import annotations
 
 import os

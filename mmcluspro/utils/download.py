@@ -16,7 +16,7 @@ from .atomic import atomic_path
 
 @contextmanager
 def one_process(name: str) -> Iterator[None]:
-    """Lets one process at a time into the block, among all that use the same cache folder.
+    """Admits one process at a time to the block, among all that use the same cache folder.
 
     Where no lock can be made (a read-only cache), the block runs without one: nothing can be
     written there either.
@@ -51,7 +51,7 @@ def reachable(addresses: Iterable[str], seconds: float = 3) -> bool:
 
 @contextmanager
 def hub_offline() -> Iterator[None]:
-    """Lets the Hugging Face hub read its cache and nothing else: no retries without a network."""
+    """Restricts the Hugging Face hub to its cache: no retries without a network."""
     with mock.patch('huggingface_hub.constants.HF_HUB_OFFLINE', True):
         yield
 

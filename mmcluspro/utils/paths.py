@@ -1,4 +1,4 @@
-"""Where files that come with the package are."""
+"""Paths of files that come with the package."""
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -13,5 +13,5 @@ def guard(cell: str) -> str:
 
 
 def unguard(cell: str) -> str:
-    """What :func:`guard` was given."""
+    """The inverse of :func:`guard`."""
     return cell[1:] if GUARDED.match(cell) else cell

@@ -1,4 +1,4 @@
-"""Which attributes, objects and pairs are taken for which others: ``mmcluspro confusion``."""
+"""Confusion matrices of attributes, objects and pairs: ``mmcluspro confusion``."""
 from __future__ import annotations
 
 import csv
@@ -58,7 +58,7 @@ class Confusion:
         return cls(names, met[0], met[1], count)
 
     def worst(self, most: int = MOST) -> np.ndarray:
-        """Of the classes with images, those that most wrong answers are about, by name.
+        """The classes that are involved in the most wrong answers, sorted by name.
 
         A wrong answer is about two classes, the true one and the answered one.
 
@@ -92,7 +92,7 @@ class Confusion:
 
 
 def confusions(answers: PhaseAnswers) -> dict[str, Confusion]:
-    """Of 'attributes', 'objects' and 'pairs'."""
+    """Confusions of 'attributes', 'objects' and 'pairs'."""
     space, outcomes = answers.space, answers.outcomes
     sides = space.pairs.numpy().T
     names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in sides.T]

@@ -111,7 +111,7 @@ def _has_features(config: Config) -> bool:
 
 
 def run_names(paths: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """What pictures call the runs: the given names, else the folders that they are in."""
+    """Names of the runs in pictures: the given ones, or the names of their folders."""
     if names is not None:
         if len(names) != len(paths):
             raise ValueError(f'--names has {len(names)} names for {len(paths)} runs.')

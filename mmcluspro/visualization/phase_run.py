@@ -32,7 +32,7 @@ ROOTS = {'mmcluspro.MITStates': 'data/mit-states', 'mmcluspro.UTZappos': 'data/u
 
 @dataclass
 class PhaseBatch:
-    """What is kept of B images.
+    """Results of a batch of B images.
 
     Args:
         index (Tensor): Their place in the dataset, shape (B,).

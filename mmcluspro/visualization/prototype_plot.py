@@ -1,4 +1,4 @@
-"""What each prototype stands for, its nearest training images: ``mmcluspro prototypes``."""
+"""Draws the training images nearest to each prototype: ``mmcluspro prototypes``."""
 from __future__ import annotations
 
 from collections.abc import Sequence

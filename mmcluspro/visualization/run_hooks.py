@@ -51,7 +51,7 @@ def leave_curves(curves: Mapping[str, Curve], folder: str | Path, phase: str,
 
 
 def show_picture(visualizer: Any, name: str, path: str | Path, step: int) -> None:
-    """Hands a picture to TensorBoard, Weights & Biases and other backends of the config.
+    """Passes a picture to TensorBoard, Weights & Biases and other backends of the config.
 
     Args:
         visualizer (Visualizer): Of the runner.
@@ -76,7 +76,7 @@ def show_picture(visualizer: Any, name: str, path: str | Path, step: int) -> Non
 
 @HOOKS.register_module()
 class CurveHook(Hook):
-    """Leaves the curve in the work folder, and shows it in the visualizer."""
+    """Writes the curve to the work folder, and shows it in the visualizer."""
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Draws the curve of a validation."""
@@ -118,7 +118,7 @@ class PredictionHook(Hook):
             metrics.append(PredictionMetric())
 
     def before_test_epoch(self, runner: Runner) -> None:
-        """Lets the model score the pairs of all phases, too."""
+        """Adds the pairs of all phases to the candidates of the test."""
         model = unwrap(runner.model)
         known = model.head.known_candidates
         model.answer_from({**(model.worlds or {'closed': known}), 'known': known})

@@ -178,7 +178,8 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_rest(reproduce, home, 
     out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert 'Finished runs are kept; run the same command again to continue.' in err and 'Traceback' not in err
+    assert 'Finished runs are kept; run the same command again to continue.' in err
+    assert 'Traceback' not in err
     assert '| K=1 | 1 | 60.0 |' in out and '| K=9 | not yet run |' in out
     assert json.loads(finished.read_text())['metrics']['czsl/auc'] == 60
     open_log(started.parent).close()  # nobody is at work there any more

@@ -1,4 +1,4 @@
-"""What a training step asks of a device: ATen calls, host syncs, bytes. None depends on a GPU.
+"""Counts ATen calls, host syncs and bytes of a training step; no GPU is needed.
 
 Usage: python tools/benchmarks/step.py
 """

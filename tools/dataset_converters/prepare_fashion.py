@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Makes the data set `Fashion` from Kaggle's "Fashion Product Images (Small)".
+"""Prepares the dataset `Fashion` from Kaggle's "Fashion Product Images (Small)".
 
 Download it (kaggle.com/datasets/paramaggarwal/fashion-product-images-small), unpack it, then
 

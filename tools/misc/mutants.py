@@ -1,4 +1,4 @@
-"""Makes small mistakes in the code, one at a time, and counts which the tests notice.
+"""Makes small mistakes in the code, one at a time, and counts those that the tests notice.
 
     python tools/misc/mutants.py losses --count 60
     python tools/misc/mutants.py --count 40 --seed 3 --out survivors.jsonl

@@ -18,7 +18,7 @@ ID = re.compile('[0-9]{1,9}')
 
 
 class Version(NamedTuple):
-    """What a version's name stands for. Published ones never change.
+    """Definition of a version. Published versions never change.
 
     Attributes:
         phases (dict[str, list[Product]]): Products of 'train', 'val' and 'test', without titles.

@@ -56,7 +56,7 @@ _THIRD['melted'] = dict(warp=third_looks.melted_down, edge=third_looks.melted)
 
 
 def changes(name: str, mode: int) -> dict[str, Change]:
-    """What an attribute does in a mode, by step of drawing."""
+    """Effect of an attribute in a mode, by drawing step."""
     if mode == 2:
         return _THIRD[name]
     spec = ATTRIBUTES[name]

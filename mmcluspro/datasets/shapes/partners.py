@@ -1,4 +1,4 @@
-"""Which look a pair has: a broken key is not broken as a broken star is.
+"""The look of a pair: a broken key is not broken in the same way as a broken star.
 
 Each attribute divides the objects into three groups of its own, one for each of its looks, and
 each object the attributes into two. The groups are fixed by the names.

@@ -56,7 +56,7 @@ class Look:
 
 
 class Style:
-    """What an object does to the attributes it wears; fixed by its name."""
+    """How an object changes its attributes; fixed by its name."""
 
     def __init__(self, name: str, tint: float) -> None:
         draws = Draws('style', name)

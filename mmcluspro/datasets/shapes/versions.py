@@ -23,7 +23,7 @@ _OBJECTS = ('circle', 'star', 'heart', 'moon', 'arrow', 'cross', 'tree', 'fish',
 
 @dataclass(frozen=True)
 class Version:
-    """What a version's name stands for.
+    """Definition of a version.
 
     Args:
         split (str): Name of the split; versions that share it share the pairs.

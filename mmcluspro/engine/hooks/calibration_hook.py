@@ -31,7 +31,7 @@ class CalibrationHook(Hook):
         self._iteration: int | None = None  # of the weights that it was chosen for
 
     def before_val_epoch(self, runner: Runner) -> None:
-        """Lets the metrics choose."""
+        """Tells the metrics to choose the values."""
         for metric in czsl_metrics(runner.val_evaluator):
             metric.set_calibration()
 
@@ -42,7 +42,7 @@ class CalibrationHook(Hook):
         self._iteration = runner.iter
 
     def before_test_epoch(self, runner: Runner) -> None:
-        """Hands it to the metrics of the test."""
+        """Passes the values to the metrics of the test."""
         for metric in czsl_metrics(runner.test_evaluator):
             chosen = self.chosen.get(metric.world, Chosen())
             metric.set_threshold(chosen.threshold)

@@ -118,9 +118,9 @@ class SafeCheckpointHook(CheckpointHook):
             return
         if not isinstance(loop, (EpochLoop, IterLoop)):
             raise ValueError(
-                "The checkpoint was written inside an epoch, where only runner_type="
-                "'mmcluspro.ResumableRunner' can continue. Use the config that it was trained with, "
-                'or resume from an epoch_*.pth.')
+                'The checkpoint was written inside an epoch, from which only runner_type='
+                "'mmcluspro.ResumableRunner' can continue. Use the config that it was trained "
+                'with, or resume from an epoch_*.pth.')
         loop.start = Position.read(saved)
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:

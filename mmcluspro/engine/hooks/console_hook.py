@@ -120,7 +120,7 @@ def say(text: str) -> None:
 
 
 def short_console(logger: logging.Logger) -> None:
-    """Lets only warnings of a logger through to the console; its files stay as they are."""
+    """Limits a logger's console output to warnings; its files do not change."""
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(
                 handler, logging.FileHandler):

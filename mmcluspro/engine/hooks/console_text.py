@@ -1,4 +1,4 @@
-"""What the short console says, as text."""
+"""Texts of the short console."""
 from __future__ import annotations
 
 import csv
@@ -70,7 +70,7 @@ def _rows(rows: Sequence[tuple[str, str, str]], metrics: Mapping[str, float]) ->
 
 def next_commands(checkpoint: str, model: Mapping[str, Any] | None = None,
                   photos: str | None = None, config: str | None = None) -> str:
-    """What to type next.
+    """The commands to run next.
 
     Args:
         checkpoint (str): The best one.

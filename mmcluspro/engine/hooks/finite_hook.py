@@ -24,7 +24,7 @@ REPORT = 'non_finite.txt'
 
 @dataclass
 class Step:
-    """What an iteration leaves: its images, and which parts of it were finite.
+    """Record of an iteration: its images, and which of its parts were finite.
 
     Args:
         number (int): Iteration, from 1.

@@ -1,4 +1,4 @@
-"""What several hooks need: the model inside its wrapper, our metrics, other hooks."""
+"""Helpers for hooks: the model inside its wrapper, our metrics, other hooks."""
 from typing import Any, TypeVar
 
 from mmengine.evaluator import Evaluator
@@ -13,12 +13,12 @@ Kind = TypeVar('Kind', bound=Hook)
 
 
 def unwrap(model: nn.Module) -> Any:
-    """Returns the model inside DDP and its like."""
+    """Returns the model inside DDP and similar wrappers."""
     return model.module if is_model_wrapper(model) else model
 
 
 def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
-    """Returns those metrics of an evaluator that are ours."""
+    """Returns the metrics of an evaluator that belong to this package."""
     return [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]
 
 

@@ -41,27 +41,27 @@ class CZSLMetric(BaseMetric):
     data sample and the pairs from ``dataset_meta['space']``.
 
     The bias is added to log scores: log s for the scores of Eq. 13, s itself for a head whose
-    scores are logits (``link``, which :meth:`set_link` takes over from the head).
+        scores are logits (:meth:`set_link`).
 
-    After :meth:`set_calibration` also ``ece``, ``ece_calibrated``, ``temperature`` and
+    After :meth:`set_calibration`, it also reports ``ece``, ``ece_calibrated``, ``temperature`` and
     ``seen_bias``, see :mod:`~mmcluspro.evaluation.calibration`.
 
-    After an evaluation ``chosen`` holds what deployment needs (bias, threshold, and temperature
-    and seen bias where they were asked for; every rank), and ``curve`` the exact seen-unseen
-    curve (first rank).
+    After an evaluation, ``chosen`` holds the values for deployment on every rank (bias, threshold
+    and, if requested, temperature and seen bias), and ``curve`` holds the exact seen-unseen curve
+    on the first rank.
 
     Args:
         world (str): 'closed': the pairs of the phase; 'open': all attributes x all objects.
             Defaults to 'closed'.
-        topk (int | Sequence[int]): The values of k. The first one has the plain names, another
-            one appends ``_top{k}``. Defaults to 1.
-        bias_on (str): 'log' adds the bias to log scores, 'score' to the scores as they are. All
-            numbers but ``auc_score`` and ``hm_score`` follow. Defaults to 'log'.
-        threshold (float | str, optional): Open world only. A number T keeps the unseen pairs with
-            feasibility > T (Eq. 15; seen pairs always stay). 'search' takes the best standard AUC
-            of ``num_thresholds`` values: for ``val_evaluator``. 'stored' is for
-            ``test_evaluator``: the number comes from :meth:`set_threshold`, which
-            ``CalibrationHook`` calls. Defaults to None: all pairs.
+        topk (int | Sequence[int]): Values of k. The first k keeps the plain names; the names of the
+            others end in ``_top{k}``. Defaults to 1.
+        bias_on (str): 'log' adds the bias to log scores, 'score' to the scores themselves. It
+            affects all numbers except ``auc_score`` and ``hm_score``. Defaults to 'log'.
+        threshold (float | str, optional): Open world only. A number T keeps unseen pairs with
+            feasibility > T (Eq. 15); seen pairs are always kept. 'search', for ``val_evaluator``,
+            tries ``num_thresholds`` values and takes the one with the best AUC. 'stored', for
+            ``test_evaluator``, uses the value that ``CalibrationHook`` passes to
+            :meth:`set_threshold`. Defaults to None: all pairs.
         feasibility (dict, optional): ``dict(word_vectors=path)`` computes the feasibility from
             word vectors. Defaults to None: :meth:`set_feasibility` provides it.
         num_thresholds (int): Thresholds to search. Defaults to 50.
@@ -131,11 +131,11 @@ class CZSLMetric(BaseMetric):
         self._rho = rho.detach().cpu()
 
     def set_threshold(self, threshold: float | None) -> None:
-        """Sets the number that ``threshold='stored'`` stands for, None for none."""
+        """Sets the value of ``threshold='stored'``; None if there is none."""
         self._stored = threshold
 
     def set_link(self, link: str) -> None:
-        """Sets what maps the scores of the head to log scores.
+        """Sets the link that maps the scores of the head to log scores.
 
         Args:
             link (str): 'log' for scores of Eq. 13, 'identity' for logits.
@@ -144,16 +144,16 @@ class CZSLMetric(BaseMetric):
         self.link = link
 
     def set_calibration(self, calibration: Calibration | None = None) -> None:
-        """Asks for probabilities and how far they can be trusted.
+        """Switches on the calibration error of the probabilities.
 
         Args:
-            calibration (Calibration, optional): What validation chose. Defaults to None: it is
-                chosen here, on the samples of this evaluation.
+            calibration (Calibration, optional): The values that validation chose. Defaults to None:
+                they are chosen on the samples of this evaluation.
         """
         self.calibrates, self.calibration = True, calibration
 
     def forget_calibration(self) -> None:
-        """Asks for no probabilities, as at the start."""
+        """Switches the calibration error off again."""
         self.calibrates, self.calibration = False, None
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
@@ -190,7 +190,7 @@ class CZSLMetric(BaseMetric):
         self.results.extend(rows)
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Numbers of all samples; also logs them as a table and keeps ``curve``.
+        """Computes all numbers, logs them as a table and keeps ``curve``.
 
         Args:
             results (list): One array per sample, from all ranks.
@@ -225,7 +225,7 @@ class CZSLMetric(BaseMetric):
         return numbers
 
     def evaluate(self, size: int) -> dict[str, float]:
-        """As mmengine, then sets ``chosen`` on every rank."""
+        """Evaluates as mmengine does, then sets ``chosen`` on every rank."""
         metrics = super().evaluate(size)
         self.chosen = Chosen(metrics[f'{self.prefix}/best_bias'], *(
             metrics.get(f'{self.prefix}/{name}') for name in Chosen._fields[1:]))
@@ -244,7 +244,7 @@ class CZSLMetric(BaseMetric):
         return sample[key].detach()
 
     def _prepare(self) -> None:
-        """Reads the space and groups its pairs by feasibility, once an evaluation."""
+        """Reads the space and groups its pairs by feasibility, once per evaluation."""
         if 'space' not in (self.dataset_meta or {}):
             raise ValueError("CZSLMetric needs dataset_meta['space'] (CompositionSpace.to_dict()); "
                              'use a dataset of mmcluspro or set metric.dataset_meta.')

@@ -28,7 +28,7 @@ from ..chosen import PREFERENCES, Chosen
 
 @METRICS.register_module()
 class PredictionMetric(BaseMetric):
-    """What a user gets from ``mmcluspro predict`` on these images, in percent.
+    """Accuracy of the answers that ``mmcluspro predict`` gives for these images, in percent.
 
     ``CZSLMetric`` tries all biases and reports the best of each number. This metric has the bias
     and the temperature that validation chose, and the pairs of all phases to choose from, as
@@ -112,7 +112,7 @@ class PredictionMetric(BaseMetric):
 
 
 def _report(numbers: dict[str, float], num_pairs: int, thresholds: Sequence[float]) -> str:
-    """What the log says."""
+    """The lines for the log."""
     lines = [f'as mmcluspro predict will answer, from {num_pairs} pairs',
              f'{"":<22}{"seen":>7}{"unseen":>8}{"hm":>7}']
     for prefer, suffix in (('seen', '_prefer_seen'), ('balanced', ''),

@@ -25,12 +25,12 @@ class CLIPVision(FrozenTower):
         pretrained (str | None): Tag, local file or ``'tiny_clip'``, see ``load_clip``. Defaults
             to None, random weights.
         img_size (int | None): Image side. Defaults to None, the architecture's own.
-        quickgelu (bool | None): Activation of the weights where they do not tell, see
+        quickgelu (bool | None): Activation of the weights, if it is not known from them, see
             ``load_clip``. Defaults to None.
         peft (dict | None): ``dict(type='mmcluspro.LoRA', ...)`` or
             ``dict(type='mmcluspro.Bottleneck', ...)``. Defaults to None.
-        frozen (bool): Train nothing but what ``peft`` adds. Defaults to True.
-        out_tokens (bool): Return the projected tokens, too. Defaults to False.
+        frozen (bool): Train only the parameters that ``peft`` adds. Defaults to True.
+        out_tokens (bool): Also return the projected tokens. Defaults to False.
         out_layers (Sequence[int]): Also return the raw tokens after these blocks, from 0 or, with
             negative numbers, from the end; -1 is before the last norm and the projection.
             Defaults to (), none.
@@ -65,7 +65,7 @@ class CLIPVision(FrozenTower):
         self.adapt('visual', frozen, peft)
 
     def init_weights(self) -> None:
-        """Nothing to do: the weights were read at construction and must stay."""
+        """Does nothing: the weights were read at construction."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...] | Features:
         """Encodes images.

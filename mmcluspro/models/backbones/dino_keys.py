@@ -24,7 +24,7 @@ RULES = (
 
 def dino_weights(content: Any, branch: str = 'teacher',
                  name: str = 'The file') -> dict[str, Tensor]:
-    """Takes the network out of what a DINO file holds, under its plain keys.
+    """Extracts the network from a DINO file, under its plain keys.
 
     Args:
         content (Any): The published backbone (a state dict), or a training checkpoint with

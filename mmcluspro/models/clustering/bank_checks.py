@@ -1,4 +1,4 @@
-"""What a PrototypeBank refuses: fields that make no sense, and state of other shapes."""
+"""Checks of a PrototypeBank: invalid fields, and state with other shapes."""
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ TIE = 1e-4
 
 @dataclass(frozen=True)
 class Weights:
-    """What the solvers are told, see :class:`~.assigners.LocalAwareOT`."""
+    """Settings of the solvers, see :class:`~.assigners.LocalAwareOT`."""
     kappa: float = 1.0
     epsilon: float = 0.05
     temperature: float = 1.0

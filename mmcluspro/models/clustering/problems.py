@@ -22,7 +22,7 @@ Scope = Literal['class', 'batch']
 
 @dataclass(frozen=True)
 class Branches:
-    """What the assignment of G branches (attributes, objects) starts from.
+    """Inputs of the assignment of G branches (attributes, objects).
 
     Args:
         features (Tensor): Unit norm, or zero where not finite, shape (G, N, D).

@@ -42,7 +42,7 @@ class FeatureQueue(nn.Module):
         push_together([self], features[None], labels[None], valid[None])
 
     def context(self) -> tuple[Tensor, Tensor]:
-        """What is stored of all classes.
+        """The stored features of all classes.
 
         Returns:
             tuple[Tensor, Tensor]: Features (C, size, D), a view, and how often each class was

@@ -54,7 +54,7 @@ class TransportReport:
 
 
 def has_converged(marginal_error: Tensor, gap: Tensor, objective: Tensor) -> Tensor:
-    """Which problems count as solved, shape (B,)."""
+    """Marks the problems that count as solved, shape (B,)."""
     return (marginal_error <= MARGINAL_LIMIT) & (gap <= GAP_LIMIT * (1 + objective.abs()))
 
 

@@ -79,7 +79,7 @@ def own_cosines(features: Tensor, labels: Tensor, prototypes: Tensor, offsets: T
 
 
 def make_offsets(num_prototypes: int | Tensor, total: int, device: torch.device) -> Tensor:
-    """Where each class begins in the table of ``total`` prototypes, shape (C + 1,).
+    """First row of each class in the table of ``total`` prototypes, shape (C + 1,).
 
     Args:
         num_prototypes (int or Tensor): K of all classes, or of each one, shape (C,).

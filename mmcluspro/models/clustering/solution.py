@@ -1,4 +1,4 @@
-"""What a solver ends with, and the plan that follows from it for any feature.
+"""The result of a solver, and the plan that follows from it for any feature.
 
 Column potentials v and the coupling Z = w Q o L of the rows (L: plan with rows of mass one) give
 the row of the plan of a feature, whether or not it is one of the rows of its class's problem:

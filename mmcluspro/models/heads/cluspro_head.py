@@ -21,7 +21,7 @@ MOST_CALLS = 64  # of the loss between two updates; older features are dropped
 
 @dataclass
 class Observation:
-    """What an iteration leaves for the update of a bank: N images of all ranks.
+    """Features of an iteration for the update of a bank: N images of all ranks.
 
     Args:
         features (Tensor): Unit norm, NaN where a rank had fewer images, shape (N, D).
@@ -37,21 +37,20 @@ class Observation:
 class ClusProHead(ThreePathHead):
     """Adds prototypes of the attributes and objects to the three-path head.
 
-    In training each feature is assigned to a prototype of its own primitive,
-    with the features of all ranks; both losses look at the assignments; and
-    :class:`~mmcluspro.engine.hooks.PrototypeHook` moves the prototypes after
-    the iteration. Prediction does not use prototypes.
+    In training, each feature is assigned to a prototype of its own primitive, together with the
+    features of all ranks. Both losses use the assignments, and
+    :class:`~mmcluspro.engine.hooks.PrototypeHook` updates the prototypes after the iteration.
+    Prediction does not use prototypes.
 
     Attributes:
-        scores_with_prototypes (bool): Set it in a subclass whose ``score`` uses the prototypes:
-            published files then keep them. Defaults to False.
+        scores_with_prototypes (bool): Set this to True in a subclass whose ``score`` uses the
+            prototypes, so that published files keep them. Defaults to False.
 
     Args:
         *args: As in :class:`ThreePathHead`.
         in_channels (int): Width D of the features.
-        bank (dict, optional): Fields of
-            :class:`~mmcluspro.models.clustering.PrototypeBank` (K, μ,
-            assigner, queue, …). Defaults to None, the paper's.
+        bank (dict, optional): Fields of :class:`~mmcluspro.models.clustering.PrototypeBank` (K, μ,
+            assigner, queue, …). Defaults to None: the paper's settings.
         branches (Sequence[str]): Which of 'attr' and 'obj' are clustered
             (Table 4c). Defaults to both.
         loss_pcl (dict, optional): Contrast, Eq. 10; None leaves it out.
@@ -105,7 +104,7 @@ class ClusProHead(ThreePathHead):
 
     @property
     def observes(self) -> bool:
-        """Whether the features of a step are gathered: for prototypes."""
+        """Whether the features of a step are gathered to update prototypes."""
         return bool(self.banks)
 
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
@@ -160,7 +159,7 @@ class ClusProHead(ThreePathHead):
         return [found.get(branch) for branch in BRANCHES]
 
     def _remember(self, branch: str, new: Observation) -> None:
-        """Keeps an observation for the update; two losses in one step, as with two views, add."""
+        """Keeps an observation for the update; several losses in one step accumulate."""
         old = self.observed.get(branch)
         if old is not None:
             most = MOST_CALLS * len(new.labels)  # where nobody updates, memory must not grow
@@ -169,11 +168,11 @@ class ClusProHead(ThreePathHead):
         self.observed[branch] = new
 
     def expect_batches(self, size: int) -> None:
-        """Makes room for the features of batches of ``size`` images per rank."""
+        """Allocates memory for the features of batches of ``size`` images per rank."""
         self.gatherer.least = size
 
     def update_prototypes(self) -> None:
-        """Moves the prototypes to all features since the last update (Eq. 9)."""
+        """Updates the prototypes with all features since the last update (Eq. 9)."""
         seen = self.observed.values()
         if seen:
             update_together([self.bank(branch) for branch in self.observed],

@@ -27,8 +27,8 @@ def redistribute(logits: Tensor, evidence: Tensor, known: Tensor) -> Tensor:
         known (Tensor): Which pairs have evidence, bool, shape (P,).
 
     Returns:
-        Tensor: Logits, shape (B, P). In their softmax the other pairs have the probability that
-        they had, and ``known`` ones together, too.
+        Tensor: Logits, shape (B, P). Their softmax keeps the probability of each other pair, and
+            the total probability of the ``known`` pairs.
     """
     raised = logits + evidence
     before, after = (values.masked_fill(~known, -torch.inf).logsumexp(dim=1, keepdim=True)
@@ -38,20 +38,20 @@ def redistribute(logits: Tensor, evidence: Tensor, known: Tensor) -> Tensor:
 
 @MODELS.register_module()
 class ClusProPlusHead(ClusProHead):
-    """ClusPro whose prediction compares seen pairs with what they looked like in training.
+    """ClusPro with prototypes of seen pairs, which are used at prediction.
 
-    A text has to describe pairs that nobody has seen; for a seen pair there are images. Training
-    keeps their mean in the attribute and the object branch
+    Unseen pairs are known by their texts only, but seen pairs also have training images. Training
+    keeps the mean of their features in the attribute and the object branch
     (:class:`~mmcluspro.models.clustering.PairPrototypes`). Prediction adds ``evidence`` times the
-    two cosines to the text cosine of seen pairs, and scales these so that their total probability
-    stays: scores of unseen pairs do not change. Losses do not change, either.
+    two cosines to the text cosine of seen pairs, and rescales them so that their total probability
+    does not change. Scores of unseen pairs and losses are those of ClusPro.
 
     Args:
         *args: As in :class:`ClusProHead`. With ``branches=()`` this is the three-path baseline
             with prototypes of pairs.
-        evidence (float): Weight of the cosines to prototypes, beside 1 for the text; 0 gives the
-            prediction of ClusPro. Defaults to 1.0.
-        pair_decay (float): ``decay`` of the means. Defaults to 0.95.
+        evidence (float): Weight of the cosines to prototypes relative to the text cosine; 0 gives
+            the prediction of ClusPro. Defaults to 1.0.
+        pair_decay (float): ``decay`` of the running means. Defaults to 0.95.
         **kwargs: As in :class:`ClusProHead`.
     """
 
@@ -67,7 +67,7 @@ class ClusProPlusHead(ClusProHead):
 
     @property
     def observes(self) -> bool:
-        """Always: pairs have prototypes even where no branch is clustered."""
+        """Always True: pairs have prototypes even if no branch is clustered."""
         return True
 
     @property
@@ -81,7 +81,7 @@ class ClusProPlusHead(ClusProHead):
         return super()._observe(features, owners)
 
     def update_prototypes(self) -> None:
-        """Moves the prototypes of pairs and of primitives."""
+        """Updates the prototypes of pairs and of primitives."""
         seen = self.observed.pop(PAIRS, None)
         if seen is not None:
             self.pairs.update(seen.features.transpose(0, 1), seen.labels)

@@ -1,4 +1,4 @@
-"""How other programs score features with a table of texts, without torch."""
+"""Scores features with a table of texts, without torch."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Portable(NamedTuple):
-    """What a head says about scoring outside torch.
+    """How to score the features of a head outside torch.
 
     Attributes:
         paths (tuple[str, ...]): The features that the graph returns, of 'attribute', 'object'

@@ -51,14 +51,13 @@ def fuse(logits: Logits, candidates: Candidates, fusion: str = 'probability') ->
 
 @MODELS.register_module()
 class ThreePathHead(CompositionHead):
-    """Classifies by cosine to the text features of three prompts.
+    """Classifies by cosine similarity to the text features of three prompts.
 
     Args:
         *args: ``space`` and ``text`` of :class:`CompositionHead`.
         loss_weights (dict): λ of Eq. 6 for 'attr', 'obj' and 'pair'. A path
             of weight zero is not computed in training. Defaults to 1 each.
-        fusion (str): How scores are made from the paths (:func:`fuse`).
-            Defaults to 'probability'.
+        fusion (str): How the paths are combined (:func:`fuse`). Defaults to 'probability'.
         **kwargs: As in :class:`CompositionHead`.
     """
 
@@ -85,7 +84,7 @@ class ThreePathHead(CompositionHead):
 
         Args:
             feats (Features): Of B images.
-            candidates (Candidates): What can be answered.
+            candidates (Candidates): The pairs to choose from.
         """
         candidates = candidates.to(self.device)
         logits = self.logits(feats, candidates, self.fusion != 'composition')
@@ -102,11 +101,11 @@ class ThreePathHead(CompositionHead):
 
         Args:
             features (Features): Of B images.
-            texts (Texts): Unit-norm texts of the paths that are wanted.
-            candidates (Candidates): Which pairs, attributes and objects the texts stand for.
+            texts (Texts): Unit-norm texts of the requested paths.
+            candidates (Candidates): Pairs, attributes and objects of the texts.
 
         Returns:
-            Logits: Of the paths that are wanted.
+            Logits: Of the requested paths.
         """
         pairs = self.matched(features, texts)
         # Sixteen bits are too few for a softmax over cosines times 100.
@@ -118,7 +117,7 @@ class ThreePathHead(CompositionHead):
                 for pair in pairs)
 
     def matched(self, features: Features, texts: Texts) -> list[tuple[Tensor, Tensor] | None]:
-        """Features and texts of each path, None for a path that is not wanted."""
+        """Features and texts of each path, None for a path that is not requested."""
         found: list[tuple[Tensor, Tensor] | None] = []
         for path, text in zip(PATHS, texts):
             feature = features.paths.get(path)
@@ -152,7 +151,7 @@ class ThreePathHead(CompositionHead):
         }
 
     def portable(self) -> Portable:
-        """Cosines and Eq. 13 in numpy; a subclass with other scores overrides it, too."""
+        """Cosines and Eq. 13 in numpy; a subclass with other scores must override this, too."""
         scale = float(self.text.logit_scale.exp())
         return Portable(
             PATHS[-1:] if self.fusion == 'composition' else PATHS,

@@ -18,20 +18,20 @@ from .traction import Memory
 
 @MODELS.register_module()
 class TroikaHead(ThreePathHead):
-    """Adds cross-modal traction to the texts of the three paths.
+    """The three-path head with cross-modal traction of the texts.
 
-    Every image has texts of its own, B · T vectors of width D for B images and T texts. They are
-    made, compared and dropped in chunks, so that memory beyond the scores does not grow with T.
+    Every image has its own texts, B · T vectors of width D for B images and T texts. They are
+    computed, compared and dropped in chunks, so memory beyond the scores does not grow with T.
 
     Args:
         *args: As in :class:`ThreePathHead`.
         in_channels (int): Width D of features, tokens and texts.
         traction (dict, optional): Fields of :class:`CrossModalTraction` (num_layers, dropout,
             scale). Defaults to None, its own defaults.
-        chunk_size (int): Number of vectors, images times texts, that are made together; their
+        chunk_size (int): Number of vectors (images times texts) that are computed together; their
             activations take about 70 · D bytes each. Defaults to 16384.
-        with_cp (bool): Whether to forget the activations of a chunk and compute them again in
-            backward: memory of one chunk in training, too. Defaults to False.
+        with_cp (bool): Recompute the activations of a chunk in the backward pass, so that training
+            needs the memory of one chunk. Defaults to False.
         **kwargs: As in :class:`ThreePathHead`.
     """
 
@@ -55,7 +55,7 @@ class TroikaHead(ThreePathHead):
 
         Args:
             features (Features): With the projected tokens of the images, shape (B, L, D).
-            texts (Texts): Unit-norm texts of the paths that are wanted.
+            texts (Texts): Unit-norm texts of the requested paths.
             candidates (Candidates): Not used.
         """
         memory = self.remember(features)
@@ -64,7 +64,7 @@ class TroikaHead(ThreePathHead):
             None if pair is None else self._stream(*pair, memory) for pair in pairs)
 
     def remember(self, features: Features) -> Memory:
-        """What the texts read of the images: keys and values of the layers."""
+        """Keys and values of the images, which the texts attend to."""
         if features.tokens is None:
             raise ValueError(
                 'TroikaHead needs the tokens of the image tower: set backbone.out_tokens=True, '
@@ -72,7 +72,7 @@ class TroikaHead(ThreePathHead):
         return self.traction.remember(features.tokens)
 
     def portable(self) -> Portable:
-        """Not possible: a table of texts cannot hold the texts of every image."""
+        """Not supported: a table cannot contain separate texts for every image."""
         return CompositionHead.portable(self)
 
     def _stream(self, features: Tensor, texts: Tensor, memory: Memory) -> Tensor:

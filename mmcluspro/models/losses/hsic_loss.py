@@ -33,8 +33,8 @@ def rbf_kernels(x: Tensor, sigma: float | None = None, mask: Tensor | None = Non
         sigma (float, optional): Width. Defaults to None, the median heuristic: sigma^2 is the
             median squared distance between different samples, as a constant. If more than
             half of the pairs coincide it is the mean, and if all do it is one.
-        mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all. The kernel
-            of the others means nothing.
+        mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all. Kernel values of
+            other samples are undefined.
     """
     if mask is None:
         x = x - x.mean(dim=1, keepdim=True)
@@ -176,7 +176,7 @@ def hsic(x: Tensor,
 
 @MODELS.register_module()
 class HSICLoss(nn.Module):
-    """HSIC(f_a, p_o) + HSIC(f_o, p_a): no branch may tell the other's prototype (Eq. 11).
+    """HSIC(f_a, p_o) + HSIC(f_o, p_a): features must not reveal the other's prototype (Eq. 11).
 
     Args:
         estimator (str): 'biased' or 'unbiased'. Defaults to 'unbiased'.

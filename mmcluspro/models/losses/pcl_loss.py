@@ -29,7 +29,7 @@ def prototype_contrast(features: Tensor, rows: Tensor, prototypes: Tensor,
 
 @MODELS.register_module()
 class PCLLoss(nn.Module):
-    """Pulls each primitive feature to its prototype and from all others of both branches.
+    """Pulls each feature towards its prototype and away from all others of both branches.
 
     Attributes and objects are one set of primitives: the K(M+N) prototypes of both
     branches form one table and the loss is the mean over the features of both branches.

@@ -50,9 +50,9 @@ class PrimitiveMLP(nn.Module):
 class PrimitiveAdapter(BaseModule):
     """Disentangles the image feature into attribute, object and composition features.
 
-    The paper says "a separate MLP" and no more. The default is one hidden layer with a skip from
-    f; the release has ``stages=2, norm='BN', dropout=0.5, residual=False``, Troika the same with
-    one stage.
+    The paper only says "a separate MLP". The default is one hidden layer with a skip connection
+    from f. The released code uses ``stages=2, norm='BN', dropout=0.5, residual=False``, and Troika
+    the same with one stage.
 
     Args:
         in_channels (int): Width D of f.
@@ -89,8 +89,8 @@ class PrimitiveAdapter(BaseModule):
                 with it, shape (B, D).
 
         Returns:
-            Features: f_a, f_o and f_c = f, each (B, D), not normalised, with everything else
-            that the backbone gave.
+            Features: f_a, f_o and f_c = f, each (B, D), not normalised, and all other outputs of
+                the backbone.
         """
         features = with_width(inputs, self.in_channels)
         f = features.composition

@@ -9,7 +9,7 @@ from mmcluspro.registry import MODELS
 
 
 class Injector(Protocol):
-    """What ``inject`` needs: ``LoRA`` and ``Bottleneck`` have it."""
+    """Interface for ``inject``, implemented by ``LoRA`` and ``Bottleneck``."""
 
     def inject(self, module: nn.Module) -> list[str]:
         """Changes ``module`` in place and returns the names of the targets."""

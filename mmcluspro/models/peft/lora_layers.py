@@ -93,7 +93,7 @@ class LoRALayer(nn.Module):
 
     @torch.no_grad()
     def unmerge(self) -> None:
-        """Takes the updates out again; see ``unmerge``."""
+        """Removes the updates again; see ``unmerge``."""
         if not self.merged:
             return
         for name, weight in self.frozen_weights().items():

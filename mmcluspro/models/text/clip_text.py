@@ -1,4 +1,4 @@
-"""CLIP's text side: prompts that learn inside a frozen tower (Eq. 2)."""
+"""CLIP's text side: trained prompts inside a frozen tower (Eq. 2)."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,14 +70,14 @@ class CLIPText(TextEncoder):
         pretrained (str | None): Weights as in :func:`load_clip`. Defaults to None (random).
         prompt (dict): Config of the prompts. Defaults to ``dict(type='mmcluspro.SoftPrompt')``.
         chunk_size (int, optional): Number of prompts that run together. Defaults to None: 1024, or
-            fewer where the free memory is short (:mod:`.chunk`).
-        with_cp (bool): Whether to forget the activations of a chunk and compute them again in
-            backward: half as much time again, memory of one chunk. Defaults to False.
-        prefix_tree (bool): Whether to run shared prefixes once. Towers where this is not exact
-            take whole sequences by themselves. Defaults to True.
+            fewer if memory is short (:mod:`.chunk`).
+        with_cp (bool): Recompute the activations of a chunk in the backward pass. This takes about
+            50% more time and needs the memory of one chunk. Defaults to False.
+        prefix_tree (bool): Encode shared prefixes only once. For towers in which this is not exact,
+            whole sequences are encoded automatically. Defaults to True.
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
-        learn_temperature (bool): Whether ``logit_scale`` trains. Defaults to False.
+        learn_temperature (bool): Train ``logit_scale``. Defaults to False.
         quickgelu (bool | None): As in :func:`load_clip`. Defaults to None.
     """
 
@@ -133,7 +133,7 @@ class CLIPText(TextEncoder):
         return (TreeEncoder if self.prefix_tree else WholeEncoder)(self.tower)
 
     def encode_tokens(self, pairs: Tensor) -> TextTokens:
-        """States of all tokens of the prompts of pairs (P, 2), kept where nothing learns."""
+        """States of all tokens of the prompts of pairs (P, 2), cached if nothing is trained."""
         check_pairs(pairs)
 
         def compute() -> Tensor:
@@ -168,10 +168,10 @@ class CLIPText(TextEncoder):
     def encode_sentences(self, sentences: Sequence[str]) -> Tensor:
         """Features of whole sentences, such as descriptions of pairs, shape (n, out_dim).
 
-        Nothing learns here, so that the features of the last few lists are kept.
+        Nothing is trained here, so the features of the last few lists are cached.
 
         Args:
-            sentences (Sequence[str]): Texts as CLIP reads them.
+            sentences (Sequence[str]): Texts for CLIP's tokenizer.
         """
         key = tuple(sentences)
         if key not in self._sentences:
@@ -194,9 +194,10 @@ class CLIPText(TextEncoder):
         return encode_prompts(self.encoder(), plan, context, None, torch.cat(runs), self.chunk())
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
-        """Adds names that were not trained, behind those there are.
+        """Appends names that were not trained.
 
-        Their vectors are what training would have started from. :meth:`restore` forgets them.
+        They get the vectors that they would have at the start of training. :meth:`restore` removes
+        them.
 
         Args:
             attributes (Sequence[str]): Raw names. Defaults to ().
@@ -210,7 +211,7 @@ class CLIPText(TextEncoder):
         self.forget()
 
     def restore(self) -> None:
-        """Forgets the names that were added."""
+        """Removes the names that were added."""
         self.prompt.restore()
         self.attributes = self.attributes[:len(self.prompt.attributes.lengths)]
         self.objects = self.objects[:len(self.prompt.objects.lengths)]

@@ -69,7 +69,7 @@ class TokenFrame:
 
 
 class TextTower(nn.Module):
-    """Gives both of open_clip's layouts one face.
+    """One interface for both layouts of open_clip's text towers.
 
     Args:
         model (nn.Module): open_clip's ``CLIP`` (text parts on the model itself), or a model with
@@ -121,7 +121,7 @@ class TextTower(nn.Module):
         return list(vectors.split([len(ids) for ids in runs]))
 
     def why_no_tree(self) -> str | None:
-        """What keeps the prefix tree from being exact here; None when nothing does."""
+        """Reason why the prefix tree would not be exact; None if it is."""
         mask = getattr(self.text, 'attn_mask', None)
         if mask is None or not (mask.is_meta or torch.equal(mask, _causal_mask(mask))):
             return 'its attention is not causal'

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 
 class Keys(NamedTuple):
-    """What the tokens of N segments show to those after them in one layer.
+    """Keys and values of the tokens of N segments in one layer, for the tokens after them.
 
     Attributes:
         key (Tensor): Shape (heads, N, L, width / heads).

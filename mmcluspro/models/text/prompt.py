@@ -1,4 +1,4 @@
-"""Soft prompts (Eq. 2): contexts and vocabulary that can learn inside a frozen text tower."""
+"""Soft prompts (Eq. 2): trainable contexts and vocabulary inside a frozen text tower."""
 import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ Embed = Callable[[Sequence[str]], list[Tensor]]
 
 
 class PromptParts(NamedTuple):
-    """What the prompts of one step are put together from.
+    """Vectors from which the prompts of one step are composed.
 
     Attributes:
         contexts (dict[str, Tensor]): Context of each path, shape (l, width).
@@ -32,19 +32,19 @@ class PromptParts(NamedTuple):
 class SoftPrompt(nn.Module):
     """Contexts and name vectors of the prompts ``[context attribute object]``.
 
-    What learns makes the method: nothing is CLIP zero-shot, the contexts CoOp, the vocabulary
-    CSP, both Troika and ClusPro.
+    The trained parts determine the method: none for zero-shot CLIP, the contexts for CoOp, the
+        vocabulary for CSP, and both for Troika and ClusPro.
 
     Args:
         attributes (Sequence[str]): Readable names.
         objects (Sequence[str]): Readable names.
         embed (Callable): Texts to the token embeddings of each, shape (tokens, width).
         context (str): Words before the names, any number. Defaults to 'a photo of'.
-        learn (Sequence[str]): Which of 'context' and 'vocabulary' train. Defaults to both.
-        names (str): 'mean' gives a name one vector, the mean of its sub-words; 'tokens' keeps
-            all its sub-words as they are, for names that do not learn. Defaults to 'mean'.
-        share_context (bool): One context for the three paths instead of three apart.
-            Defaults to False.
+        learn (Sequence[str]): Which of 'context' and 'vocabulary' to train. Defaults to both.
+        names (str): 'mean' gives a name one vector, the mean of its sub-words; 'tokens' keeps all
+            its sub-words, for names that are not trained. Defaults to 'mean'.
+        share_context (bool): Use one context for the three paths instead of three. Defaults to
+            False.
         attr_dropout (float): Dropout on the vectors of attributes and objects in training.
             Defaults to 0.0; the released configs use 0.3 on MIT-States and UT-Zappos.
         max_tokens (int | None): Room in the tower for context and names. Defaults to None.
@@ -75,16 +75,16 @@ class SoftPrompt(nn.Module):
         self.dropout = nn.Dropout(attr_dropout)
 
     def forward(self) -> PromptParts:
-        """The parts for one step: the three paths share what dropout leaves of the vocabulary."""
+        """The parts for one step; the three paths share the vocabulary after dropout."""
         contexts = {path: self.contexts['shared' if 'shared' in self.contexts else path]
                     for path in PATHS}
         return PromptParts(contexts, self.dropout(self.attributes()), self.dropout(self.objects()))
 
     def extend(self, attributes: Sequence[str], objects: Sequence[str], embed: Embed) -> None:
-        """Adds names behind those there are, at what they would be initialised with.
+        """Appends names, with the vectors that they would be initialised with.
 
-        A name that is refused leaves the prompt as it was. Names that the tower cannot tell apart
-        are named in a warning.
+        If a name is refused, the prompt does not change. A warning lists names that the tower
+        cannot tell apart.
         """
         attribute_runs, object_runs = self._runs(attributes, embed), self._runs(objects, embed)
         self._check_room(self.attributes.lengths + _lengths(attribute_runs),
@@ -96,7 +96,7 @@ class SoftPrompt(nn.Module):
         self.objects.append(object_runs)
 
     def restore(self) -> None:
-        """Forgets the names that were added."""
+        """Removes the names that were added."""
         self.attributes.restore()
         self.objects.restore()
 
@@ -135,7 +135,7 @@ def _lengths(runs: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _warn_alike(what: str, names: Sequence[str], runs: Sequence[Tensor]) -> None:
-    """Says which new names get the same vectors, and so the same scores."""
+    """Warns about new names that get the same vectors, and so the same scores."""
     first: dict[bytes, str] = {}
     alike = []
     for name, run in zip(names, runs):

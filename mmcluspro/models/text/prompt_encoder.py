@@ -101,17 +101,17 @@ class PromptEncoder(Protocol):
     """Prompts are encoded from their first tokens on, one segment after the other."""
 
     def begin(self, context: Tensor) -> Any:
-        """Takes the context of all prompts, shape (l, width)."""
+        """Encodes the context of all prompts, shape (l, width)."""
 
     def branch(self, before: Any, nodes: Tensor) -> Any:
-        """Takes the m names that follow, shape (m, k, width)."""
+        """Encodes the m names that follow, shape (m, k, width)."""
 
     def finish(self, before: Any, leaves: Tensor, parent: Tensor | None) -> Tensor:
-        """Takes the ends, shape (n, k, width), to features, shape (n, out_dim)."""
+        """Encodes the ends, shape (n, k, width), to features, shape (n, out_dim)."""
 
 
 class Stem(NamedTuple):
-    """What stands before a segment: the keys of its tokens and their number."""
+    """The prefix of a segment: the keys of its tokens and their number."""
     ancestors: tuple[Ancestor, ...]
     length: int
 

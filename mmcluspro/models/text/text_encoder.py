@@ -1,4 +1,4 @@
-"""What the text sides have in common: three paths, unit norm, and the cache of evaluation."""
+"""Base class of the text sides: three paths, unit norm, and a cache for evaluation."""
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,23 +19,23 @@ SHARED_FROM = 4096  # pairs; fewer are encoded by every rank, which costs less t
 
 
 class TextEncoder(nn.Module):
-    """Base of the text sides. A child gives ``parts`` and ``embed``.
+    """Base class of the text sides. Subclasses implement ``parts`` and ``embed``.
 
-    Where features need gradients or dropout they are computed anew. Where not (in evaluation, in
-    serving, and in training when nothing here learns) they are computed once, in float32, and kept
-    until a parameter changes.
+    Features that need gradients or dropout are computed in every step. Otherwise (in evaluation, in
+    serving, and in training if nothing here is trained) they are computed once, in float32, and
+    cached until a parameter changes.
 
     Args:
         attributes (Sequence[str]): Raw names.
         objects (Sequence[str]): Raw names.
         out_dim (int): Width of the features.
         logit_scale (Tensor): Logarithm of one over the temperature, a scalar.
-        learn_temperature (bool): Whether ``logit_scale`` trains.
+        learn_temperature (bool): Train ``logit_scale``.
         readable (dict | callable | str | None): Overrides of the readable names.
 
     Attributes:
-        unit_norm (bool): Whether features are scaled to unit norm. A child whose head measures
-            distances sets it to False.
+        unit_norm (bool): Whether features are scaled to unit norm. Subclasses for heads that
+            measure distances set it to False.
     """
 
     unit_norm = True
@@ -54,7 +54,7 @@ class TextEncoder(nn.Module):
         self._bounds: PairMemo[list[list[int]]] = PairMemo(4)
 
     def parts(self) -> Any:
-        """What all paths of one step are made of; dropout is drawn here, once per step."""
+        """Vectors that all paths of one step share; dropout is sampled here, once per step."""
         raise NotImplementedError
 
     def embed(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
@@ -96,7 +96,7 @@ class TextEncoder(nn.Module):
             f'{type(self).__name__} has no {what}: use mmcluspro.CLIPText for model.head.text.')
 
     def forward(self, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Features of all attributes, all objects and the asked pairs (Eq. 2).
+        """Features of all attributes, all objects and the given pairs (Eq. 2).
 
         Args:
             pairs (Tensor): Attribute and object of each pair, shape (P, 2).
@@ -111,7 +111,7 @@ class TextEncoder(nn.Module):
     def share(self, pairs: Tensor) -> None:
         """Encodes many pairs (P, 2) for the cache, each rank a part; every rank has to call it.
 
-        In one process, for few pairs and where features are not kept it does nothing.
+        It does nothing in a single process, for few pairs, or if features are not cached.
         """
         if get_world_size() == 1 or len(pairs) < SHARED_FROM or not self._is_constant():
             return
@@ -132,7 +132,7 @@ class TextEncoder(nn.Module):
         return super().train(mode)
 
     def forget(self) -> None:
-        """Drops what was kept from earlier calls."""
+        """Clears the cache."""
         self.cache.clear()
 
     def _apply(self, *args: Any, **kwargs: Any) -> 'TextEncoder':

@@ -17,26 +17,26 @@ from .word_vectors import embed_names
 
 @MODELS.register_module()
 class WordTableText(TextEncoder):
-    """Word vectors of attributes and objects as they are; a pair is the two side by side.
+    """Plain word vectors of attributes and objects; a pair is their concatenation.
 
-    Children override :meth:`compose`, which embeds pairs, and :meth:`single`, which embeds
+    Subclasses override :meth:`compose`, which embeds pairs, and :meth:`single`, which embeds
     attributes or objects.
 
     Args:
         attributes (Sequence[str]): Raw names.
         objects (Sequence[str]): Raw names.
-        path (str, optional): File with word vectors, see :func:`load_word_vectors`, or
-            'tiny_clip' for the features that the shipped CLIP has of the names. None leaves the
-            vectors to a checkpoint; names that it lacks cannot be added then.
+        path (str, optional): File with word vectors, see :func:`load_word_vectors`, or 'tiny_clip'
+            for the features of the names in the shipped CLIP. With None, the vectors come from a
+            checkpoint, and new names cannot be added.
         out_dim (int, optional): Width of the features of pairs. Defaults to None, that of two
             word vectors.
-        learn_vectors (bool): Whether the word vectors train. Defaults to False.
+        learn_vectors (bool): Train the word vectors. Defaults to False.
         temperature (float): Of the cosine classifiers. Defaults to 0.05.
-        learn_temperature (bool): Whether ``logit_scale`` trains. Defaults to False.
+        learn_temperature (bool): Train ``logit_scale``. Defaults to False.
         chunk_size (int): Number of pairs that are composed together. Defaults to 65536.
         readable (dict | callable | str | None): Overrides of the readable names, see
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
-        width (int): Width of the vectors where there is no file. Defaults to 300.
+        width (int): Width of the vectors without a file. Defaults to 300.
     """
 
     def __init__(self,
@@ -106,7 +106,7 @@ class WordTableText(TextEncoder):
         return F.normalize(torch.stack([own[name] for name in names]), dim=1)
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
-        """Adds names that were not trained, behind those there are."""
+        """Appends names that were not trained."""
         self._check_new(attributes, objects)
         vectors = self._vectors([*attributes, *objects])
         self.attr_table.append(vectors[:len(attributes)].split(1))
@@ -116,7 +116,7 @@ class WordTableText(TextEncoder):
         self.forget()
 
     def restore(self) -> None:
-        """Forgets the names that were added."""
+        """Removes the names that were added."""
         self.attr_table.restore()
         self.obj_table.restore()
         self.attributes = self.attributes[:len(self.attr_table.lengths)]

@@ -97,17 +97,17 @@ def embed_names(names: Sequence[str], path: str | Path,
 
 
 def load_word_vectors(path: str | Path, words: Collection[str]) -> dict[str, np.ndarray]:
-    """Reads the vectors of the asked words; the others are never held.
+    """Reads the vectors of the given words, without keeping the others in memory.
 
     Args:
         path (str | Path): ``.npz`` with arrays ``words`` and ``vectors``, or with one array for
-            each word; ``.bin`` of word2vec; anything else is text with a word and its numbers a
-            line (GloVe), after a line with two counts or not (word2vec, fastText). ``.gz`` behind
-            the last two is unpacked on the way.
+            each word; ``.bin`` of word2vec; anything else is text with one word and its numbers per
+            line (GloVe), optionally after a line with two counts (word2vec, fastText). ``.gz``
+            versions of the last two are unpacked while reading.
         words (Collection[str]): The words to look for.
 
     Returns:
-        dict[str, ndarray]: Vectors, shape (D,), float32, of those that are there.
+        dict[str, ndarray]: Vectors of the words that were found, shape (D,), float32.
     """
     path = Path(path)
     if not path.is_file():

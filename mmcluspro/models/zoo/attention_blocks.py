@@ -1,4 +1,4 @@
-"""What the CLIP family shares: attention between texts and images, means per primitive."""
+"""Shared parts of the CLIP family: attention between texts and images, means per primitive."""
 from __future__ import annotations
 
 from open_clip.transformer import QuickGELU
@@ -45,7 +45,7 @@ class AttentionBlock(nn.Module):
         return x + self.mlp(self.norm(x))
 
     def _attention(self, query: Tensor, read: Tensor) -> Tensor:
-        """What ``self.attn(query, read, read)`` returns, without projecting anything twice."""
+        """Computes ``self.attn(query, read, read)`` without projecting anything twice."""
         attn = self.attn
         weight, bias = attn.in_proj_weight.chunk(3), attn.in_proj_bias.chunk(3)
         if read.shape[1] == 1 and not (self.training and attn.dropout):

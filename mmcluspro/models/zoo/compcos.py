@@ -67,7 +67,7 @@ class CompCosHead(ThreePathHead):
         self._open: Candidates | None = None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Takes the epoch, which says how much of the margins counts."""
+        """Raises the weight of the margins with the epoch."""
         self.epoch = epoch
 
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:

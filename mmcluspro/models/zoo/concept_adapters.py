@@ -114,7 +114,7 @@ def running(adapters: Sequence[ConceptAdapters], concept: str) -> Iterator[None]
 
 
 def learn_norms(tower: nn.Module) -> None:
-    """Makes the layer norms of a frozen tower learn."""
+    """Makes the layer norms of a frozen tower trainable."""
     for module in tower.modules():
         if isinstance(module, nn.LayerNorm):
             module.requires_grad_(True)

@@ -87,12 +87,12 @@ class VariationalGraphText(WordTableText):
         self.connect(torch.zeros(0, 2, dtype=torch.long, device='cpu'))
 
     def connect(self, pairs: Tensor) -> None:
-        """Says which pairs are edges, shape (S, 2)."""
+        """Sets which pairs are edges, shape (S, 2)."""
         self.register_buffer('node_pairs', pairs.to(self.logit_scale.device), persistent=False)
         self.forget()
 
     def edges(self) -> Tensor:
-        """Which attributes (rows) and objects (columns) are neighbours, 0 or 1, shape (A, O)."""
+        """Adjacency of attributes (rows) and objects (columns), 0 or 1, shape (A, O)."""
         edges = self.logit_scale.new_zeros(len(self.attributes), len(self.objects))
         edges[self.node_pairs[:, 0], self.node_pairs[:, 1]] = 1
         return edges

@@ -1,4 +1,4 @@
-"""What LE+ and AttrAsOp share: distances instead of cosines, and a triplet loss."""
+"""Shared parts of LE+ and AttrAsOp: distances instead of cosines, and a triplet loss."""
 from collections.abc import Sequence
 from typing import Any
 

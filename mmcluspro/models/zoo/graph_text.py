@@ -45,7 +45,7 @@ class GraphConv(nn.Module):
 
 
 class GraphStates(NamedTuple):
-    """What one run over the graph leaves."""
+    """Result of one pass over the graph."""
 
     words: tuple[Tensor, Tensor]  # vectors of attributes (A, width) and objects (O, width)
     messages: list[Tensor]  # of attributes and objects in each layer, (A + O, width of the layer)
@@ -119,7 +119,7 @@ class GraphText(WordTableText):
         self.connect(torch.zeros(0, 2, dtype=torch.long, device='cpu'))
 
     def connect(self, pairs: Tensor, weights: Tensor | None = None) -> None:
-        """Says which pairs are nodes.
+        """Sets which pairs are nodes.
 
         Args:
             pairs (Tensor): Sorted by attribute and object, shape (N, 2).
@@ -145,7 +145,7 @@ class GraphText(WordTableText):
 
     @torch.no_grad()
     def reweigh(self, weights: Tensor) -> None:
-        """Gives the edges other weights, shape (N,)."""
+        """Sets the weights of the edges, shape (N,)."""
         self.weights.copy_(weights)
         self.forget()
 

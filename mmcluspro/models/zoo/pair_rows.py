@@ -1,4 +1,4 @@
-"""Where pairs stand in a list of pairs, and which images of a batch share a name."""
+"""Finds pairs in a list of pairs, and images of a batch that share a name."""
 import torch
 from torch import Tensor
 
@@ -22,7 +22,7 @@ def pair_rows(known: Tensor, asked: Tensor, objects: int) -> Tensor:
 
 
 def sharing(same: Tensor, other: Tensor) -> Tensor:
-    """Which images of a batch have one label in common and differ in the other, shape (B, B).
+    """Marks images of a batch with one label in common that differ in the other, shape (B, B).
 
     Args:
         same (Tensor): The label to share, shape (B,).

@@ -1,4 +1,4 @@
-"""What KG-SP and SymNet share: an attribute and an object, answered one by one."""
+"""Shared parts of KG-SP and SymNet, which predict attribute and object separately."""
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -28,7 +28,7 @@ CASES, CASE_SIDE = 24, 160
 def build_report(title: str, checkpoint: str, run: RunFiles, model: Any,
                  answers: PhaseAnswers | None = None, dataset: CZSLDataset | None = None,
                  prototypes: PrototypeImages | None = None, cases: int = CASES) -> Report:
-    """What a report shows of a model.
+    """Collects the content of a report.
 
     Args:
         title (str): Name of the run.

@@ -42,7 +42,7 @@ class ShownCase:
 
 @dataclass
 class Report:
-    """What a report shows; parts that are empty are left out.
+    """Content of a report; empty parts are left out.
 
     Args:
         title (str): Name of the run.

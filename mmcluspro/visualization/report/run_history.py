@@ -1,4 +1,4 @@
-"""What a run left in its work folder: losses, validations, numbers of the test, curves."""
+"""Reads the work folder of a run: losses, validations, test results, curves."""
 from __future__ import annotations
 
 import json

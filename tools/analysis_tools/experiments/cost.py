@@ -1,4 +1,4 @@
-"""What a config costs (Table 10): parameters, memory, time of a step, an epoch and an image."""
+"""Cost of a config (Table 10): parameters, memory, time per step, epoch and image."""
 import math
 import os
 import statistics

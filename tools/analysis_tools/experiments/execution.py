@@ -23,7 +23,7 @@ from .work_folder import Note, failure, open_log, time_left, validation_fields
 
 
 def command(run: Run, tools: Path, work_dir: Path) -> list[str]:
-    """What a user would type for a run."""
+    """The command of a run, as a user would type it."""
     seed = f'randomness.seed={run.seed}'
     tool, flags = ('train.py', ['--resume']) if run.learns else ('test.py', [])
     return [sys.executable, str(tools / tool), str(run.config), *flags, '--work-dir',
@@ -162,7 +162,7 @@ class LocalJobs:
 
     @contextmanager
     def _guarded(self, run: Run, waiting: int) -> Iterator[None]:
-        """What goes wrong with a run is told of that run; the others go on."""
+        """Reports the error of a run; the other runs continue."""
         try:
             yield
         except (OSError, ValueError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""What a run leaves in its work folder: notes, logs, validations."""
+"""Reads the work folder of a run: notes, logs, validations."""
 import fcntl
 import json
 import re
