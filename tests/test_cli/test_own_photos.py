@@ -92,7 +92,7 @@ def test_weights_of_a_file_tell_their_architecture_or_ask(tmp_path, capsys):
         (tmp_path / name).touch()
     field, _ = choose_clip(str(tmp_path / 'ViT-L-14.pt'))
     assert field == dict(arch='ViT-L-14', pretrained=str(tmp_path / 'ViT-L-14.pt'))
-    with pytest.raises(ValueError, match='add --arch'):
+    with pytest.raises(ValueError, match='Add --arch'):
         choose_clip(str(tmp_path / 'mine.pt'))
     assert choose_clip('tiny_clip')[0] is None
     assert 'knows drawn shapes' in capsys.readouterr().err

@@ -259,7 +259,8 @@ def main() -> None:
     for name, message in failed.items():
         print(f'FAILED {name}: {message}', file=sys.stderr)
     if interrupted:
-        print('Interrupted. Finished runs are kept; run the same command again to continue.', file=sys.stderr)
+        print('Interrupted. Finished runs are kept; run the same command again to continue.',
+              file=sys.stderr)
     if failed or interrupted:
         raise SystemExit(130 if interrupted else 1)
 
