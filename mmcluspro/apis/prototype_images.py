@@ -1,4 +1,4 @@
-"""Small pictures that show what prototypes stand for, kept in a file beside the checkpoint."""
+"""Small pictures of prototypes, stored in a file next to the checkpoint."""
 from __future__ import annotations
 
 import base64

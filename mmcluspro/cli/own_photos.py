@@ -37,17 +37,17 @@ class OwnConfig(NamedTuple):
 
 
 def is_photos(name: str) -> bool:
-    """Whether ``mmcluspro train`` was given pictures, not a config."""
+    """Whether ``mmcluspro train`` was given images, not a config."""
     return Path(name).is_dir() or name.lower().endswith('.csv')
 
 
 def own_config(name: str, work_dir: str | None = None, weights: str | None = None,
                arch: str | None = None, words: str | None = None) -> OwnConfig:
-    """Writes the split and the config that fit the pictures and this machine, and says so.
+    """Writes a split and a config for the images and this machine, and prints them.
 
     Args:
         name (str): Folder ``attribute_object/`` of images, or a CSV with the header
-            ``image,attribute,object`` and maybe ``split``, beside the images.
+            ``image,attribute,object`` and optionally ``split``, next to the images.
         work_dir (str, optional): Defaults to None: ``work_dirs/`` and the name of the folder.
         weights (str, optional): As in :func:`~mmcluspro.cli.own_routes.choose_route`.
         arch (str, optional): The same.
@@ -96,7 +96,7 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
 
 
 def store_features(config: str) -> None:
-    """Stores the features of all photos, those that are not there yet.
+    """Stores the features of all photos that are not stored yet.
 
     Args:
         config (str): What :func:`own_config` wrote.
@@ -118,7 +118,7 @@ def _counts(rows: list[TableRow]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file; an earlier one with other content, perhaps edited by hand, is kept."""
+    """Writes a file; an earlier one with other content is kept under another name."""
     if path.is_file() and path.read_text(encoding='utf-8', errors='replace') != text:
         number = next(number for number in count(1)
                       if not path.with_name(f'{path.stem}_{number}{path.suffix}').exists())
@@ -129,7 +129,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _usable(rows: list[TableRow], root: Path) -> list[TableRow]:
-    """Rows whose image is there and can be decoded; the others are named and counted."""
+    """Rows whose image exists and can be decoded; the others are listed and counted."""
     folder = ImageFolder(root)
     files = {row: folder.find(row.image) for row in rows}
     bad = dict(undecodable([file for file in files.values() if file]))

@@ -73,8 +73,8 @@ class LoadReduced(BaseTransform):
 class KeepPrepared(BaseTransform):
     """Runs the first steps of a pipeline once per image and keeps the pixels in a folder.
 
-    Later epochs, and later runs, read the prepared pixels: the same ones, to the last bit. A
-    changed image, or other steps, are prepared anew. An image of 224 x 224 pixels takes 150 kB.
+    Later epochs and runs read the prepared pixels, which are bit-identical. Changed images and
+    other steps are prepared again. An image of 224 x 224 pixels takes 150 kB.
 
     Args:
         steps (Sequence[dict]): Transforms without randomness, beginning with the loading.

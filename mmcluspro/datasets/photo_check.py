@@ -81,7 +81,7 @@ def check_photos(path: str | Path, separator: str = '_', decode: bool = False) -
     """Counts own data and lists what is wrong with it.
 
     Args:
-        path (str | Path): CSV file ``image,attribute,object`` beside the images, or folder of
+        path (str | Path): CSV file ``image,attribute,object`` next to the images, or folder of
             folders ``attribute_object/``.
         separator (str): As in :func:`scan_folders`. Defaults to '_'.
         decode (bool): Whether to read every image. Slow. Defaults to False.

@@ -1,4 +1,4 @@
-"""The layout of the page, in Gradio; what it shows is made by :mod:`.logic` and :mod:`.render`."""
+"""The layout of the page, in Gradio; :mod:`.logic` and :mod:`.render` compute its content."""
 from __future__ import annotations
 
 import math
@@ -33,8 +33,8 @@ HIDDEN = dict(api_visibility='private', show_progress='minimal')
 def file_of(payload: Any) -> str | None:
     """Passes the uploaded file on unread, so that files that are not images get our own message.
 
-    Gradio checks the path of a request only where the request says that it is a file. Any other
-    place than the folder of the uploads is answered as if there were nothing, there or not.
+    Gradio checks the path of a request only if the request says that it is a file. Paths outside
+    the upload folder are treated as if nothing was uploaded, whether they exist or not.
     """
     path = None if payload is None else payload.path
     if not path or not os.path.isabs(path) or not within(get_upload_folder(), path):
@@ -43,7 +43,7 @@ def file_of(payload: Any) -> str | None:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's own with the fonts of the reader's machine: nothing is fetched from elsewhere."""
+    """Gradio's own theme with local fonts, so that nothing is fetched from elsewhere."""
     return gr.themes.Default(
         primary_hue='indigo', secondary_hue='indigo', font=('system-ui', 'sans-serif'),
         font_mono=('ui-monospace', 'monospace')).set(
@@ -58,10 +58,10 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
     """The page.
 
     Args:
-        classifier (Classifier): Answers it.
+        classifier (Classifier): Computes the answers.
         examples (list[Example]): Pictures to pick from; the first one is shown at the start.
-        title (str): Says which model it is.
-        no_prototypes (str): What to say where the model has none.
+        title (str): Name of the model.
+        no_prototypes (str): Message for a model without prototypes.
     """
 
     def read_pairs(mode: str, attributes: str, objects: str, pairs: str) -> list[Pair]:
@@ -140,11 +140,12 @@ def _list_boxes(classifier: Classifier) -> tuple[list[Any], gr.Button]:
         mode = gr.Radio([LISTED, CROSS], value=LISTED, label='Choose from', elem_id='mode')
         pairs = gr.Textbox(
             pair_text(classifier.known_pairs()), label='Pairs', lines=6, max_lines=12,
-            info='One a line: attribute object. With a comma between them where a name has '
-            'several words.', elem_id='pairs')
+            info='One per line: attribute object. Put a comma between them if a name has several '
+            'words.', elem_id='pairs')
         attributes, objects = (gr.Textbox(
             '\n'.join(names), label=label, lines=5, max_lines=10, visible=False,
-            info='One a line, or with commas. New words are welcome.', elem_id=label.lower())
+            info='One per line, or separated by commas. New words are allowed.',
+            elem_id=label.lower())
             for label, names in (('Attributes', space.attributes), ('Objects', space.objects)))
         button = gr.Button('Classify', variant='primary', elem_id='classify')
     return [mode, attributes, objects, pairs], button

@@ -38,18 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         app = prepare(args, folder)
         try:
             address = serve(app, folder, args.host, args.port, args.share)
-            print(f'The page is at {address} (Ctrl+C ends it).', flush=True)
+            print(f'The page is at {address} (press Ctrl+C to stop).', flush=True)
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
-            print('\nEnded.')
+            print('\nStopped.')
         finally:
             app.close(verbose=False)
     return 0
 
 
 def prepare(args: argparse.Namespace, folder: str) -> Any:
-    """The page of a model, with its pictures and uploads in a folder that goes away."""
+    """The page of a model, with its pictures and uploads in a temporary folder."""
     print(f'Loading {args.checkpoint or "the tiny CLIP of the package"} …', flush=True)
     # Read when Gradio is imported.
     os.environ.update(GRADIO_ANALYTICS_ENABLED='False',
@@ -89,7 +89,7 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
 
 
 def find_images(args: argparse.Namespace, banks: Any) -> Any:
-    """The pictures of prototypes and examples beside the checkpoint, None without any."""
+    """The pictures of prototypes and examples next to the checkpoint, or None."""
     from mmcluspro.apis.prototype_images import NAME, read_prototype_images
     if args.images is None:
         path = Path(args.checkpoint).expanduser().parent / NAME if args.checkpoint else None
@@ -101,7 +101,7 @@ def find_images(args: argparse.Namespace, banks: Any) -> Any:
         path = Path(args.images).expanduser()
         if not path.is_file():
             raise FileNotFoundError(f'--images {path} does not exist. mmcluspro report CHECKPOINT '
-                                    f'writes {NAME} beside the checkpoint.')
+                                    f'writes {NAME} next to the checkpoint.')
     found = read_prototype_images(path)
     if banks and not found.fits(banks):
         print(f'{path} belongs to another checkpoint: prototypes are shown without pictures. '

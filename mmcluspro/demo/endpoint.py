@@ -25,7 +25,7 @@ class Endpoint:
 
     Args:
         classifier (Classifier): Answers.
-        folder (str): Where a picture lies while it is read.
+        folder (str): Folder for a picture while it is read.
     """
 
     def __init__(self, classifier: Classifier, folder: str) -> None:
@@ -35,7 +35,7 @@ class Endpoint:
     async def answer(self, request: Request) -> JSONResponse:
         """The picture is the body; ``top_k`` and ``pair`` (``attribute,object``) are optional."""
         if self.waiting >= MAX_WAITING:
-            return _error('Too many requests wait; try again in a few seconds.', 503)
+            return _error('Too many requests are waiting. Try again in a few seconds.', 503)
         self.waiting += 1
         try:
             body = await asyncio.wait_for(_body(request), MAX_SECONDS)
@@ -66,7 +66,7 @@ class Endpoint:
 
 
 async def _body(request: Request) -> bytes | None:
-    """The body, None where it is too long; not more is read than is taken."""
+    """The body of a request, or None if it is too long; reading stops at the limit."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -1,4 +1,4 @@
-"""The text boxes of the page: lists of names and of pairs, with errors in words."""
+"""Parses the text boxes of the page: lists of names and of pairs."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

@@ -24,7 +24,7 @@ from .nearest import NearPrototype, prototypes_of
 SIDE, RING, NEAR = 48, 4, 40  # pixels, pixels, steps of brightness
 QUIET, DARKEST, BRIGHTEST = 0.75, 50, 205
 NOT_DRAWN = ('This does not look like a drawing of the package. The model of this page was built '
-             'on the tiny CLIP, which has seen such drawings only: about photographs its answers '
+             'on the tiny CLIP, which has seen only such drawings: about photographs its answers '
              'mean little. For photographs train with another image tower (docs/real_photos.md).')
 
 
@@ -61,13 +61,13 @@ TOP_PAIRS, TOP_NAMES, TOP_PROTOTYPES = 8, 5, 5
 
 @dataclass
 class Answer:
-    """Scores of one image; what the bias slider needs to rank again without the model.
+    """Scores of one image, from which the bias slider ranks again without the model.
 
     Attributes:
         candidates (Candidates): The P pairs.
         scores (Scores): Of the head.
         prototypes (dict): Nearest prototypes by branch.
-        notes (list[str]): What the user should know, in words.
+        notes (list[str]): Messages for the user.
     """
     candidates: Candidates
     scores: Scores
@@ -104,7 +104,7 @@ class Classifier:
         self._lock = Lock()  # the text side grows by the words of a request
 
     def known_pairs(self) -> list[Pair]:
-        """The pairs of the data the model was made for."""
+        """The pairs of the model's data."""
         space = self.inferencer.space
         return [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
 
@@ -159,7 +159,7 @@ class Classifier:
 
         Args:
             answer (Answer): Of :meth:`answer`.
-            seen_bias (float): Taken off the logarithm of the scores of seen pairs.
+            seen_bias (float): Subtracted from the log scores of seen pairs.
         """
         calibration = self.calibration._replace(seen_bias=float(seen_bias))
         pairs, attributes, objects = next(rank(
@@ -187,7 +187,8 @@ class Classifier:
             if new:
                 shown = ', '.join(f'“{name}”{_meant(name, known)}' for name in new[:5])
                 more = f' and {len(new) - 5} more' if len(new) > 5 else ''
-                notes.append(f'New to the model, known by its spelling only: {what} {shown}{more}.')
+                notes.append(f'Not in the training data, so only the name is used: {what} '
+                             f'{shown}{more}.')
         return notes
 
 

@@ -26,7 +26,7 @@ NO_FILES = 'Choose pictures, or drop them here, then press Classify.'
 
 
 def files_of(payload: Any) -> list[Item]:
-    """Names and paths of uploaded files; any path elsewhere is left out, there or not."""
+    """Names and paths of uploaded files; paths elsewhere are left out."""
     found = []
     for file in getattr(payload, 'root', None) or []:
         path = getattr(file, 'path', None)
@@ -49,7 +49,7 @@ def keep_local(component: Any) -> None:
 
 
 def write_table(text: str, folder: str) -> str:
-    """Writes a CSV file that its link alone finds; those of an hour ago are deleted."""
+    """Writes a CSV file with a secret name, and deletes files older than an hour."""
     top = Path(folder) / TABLES
     for old in top.glob('*') if top.is_dir() else ():
         if time.time() - old.stat().st_mtime > KEPT:
@@ -62,7 +62,7 @@ def write_table(text: str, folder: str) -> str:
 
 def many_files_tab(classifier: Classifier, read_pairs: Callable[..., Any], lists: list[Any],
                    **options: Any) -> None:
-    """Lays the tab out.
+    """Builds the tab.
 
     Args:
         classifier (Classifier): Answers it.

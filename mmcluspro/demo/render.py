@@ -22,7 +22,7 @@ def message(text: str, kind: str = 'error') -> str:
 
 
 def pairs_html(answer: Answer, ranking: Ranking) -> str:
-    """The best pair in words, and the best ones with bars."""
+    """The best pair as text, and the best ones with bars."""
     best = ranking.pairs[0]
     count = len(answer.candidates.pairs)
     head = (f'<p class="mm-best" role="status"><strong>{escape(best.attribute)} '
@@ -41,7 +41,7 @@ def details_html(answer: Answer, ranking: Ranking, no_prototypes: str,
     Args:
         answer (Answer): For the prototypes.
         ranking (Ranking): For the attributes and objects.
-        no_prototypes (str): What to say where the model has none.
+        no_prototypes (str): Message for a model without prototypes.
         images (PrototypeImages, optional): Training images to show with the prototypes. Defaults
             to None: none.
     """

@@ -15,7 +15,7 @@ CONFIG = 'clip_zeroshot_shapes.py'
 
 
 def zero_shot_inferencer(device: str | torch.device | None = None) -> CZSLInferencer:
-    """CLIP zero-shot on the pairs of Shapes, of which nothing has to be trained or loaded."""
+    """Zero-shot CLIP on the pairs of Shapes, without training or loading anything."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'zero_shot.pth'
         write_checkpoint(path)

@@ -126,8 +126,8 @@ def build_runner(cfg: Config) -> Runner:
 def start_cpu_process_group(cfg: Config) -> None:
     """Joins a gloo process group if there is no GPU.
 
-    mmengine's own start calls ``torch.cuda.set_device`` whatever the backend
-    is; it leaves a group alone that is there already.
+    mmengine calls ``torch.cuda.set_device`` for every backend when it starts a group, but it uses a
+    group that already exists.
 
     Args:
         cfg (Config): ``launcher`` says whether to join; ``model_wrapper_cfg``

@@ -1,4 +1,4 @@
-"""Handing models out: published checkpoints, ONNX files, tables of text features."""
+"""Exports models: published checkpoints, ONNX files, tables of text features."""
 from .export_command import export_model, main
 from .publish import publish
 

@@ -37,12 +37,12 @@ def open_session(path: str | Path, threads: int = 0) -> Any:
 @torch.no_grad()
 def require_portable(table: dict[str, np.ndarray], side: ImageSide, head: Any,
                      candidates: Candidates, size: int) -> None:
-    """Compares what ``head.portable`` computes with what the head answers, before any file.
+    """Compares ``head.portable`` with ``head.score`` before any file is written.
 
     Args:
         table (dict): Of :func:`~mmcluspro.export.text_table.make_table`.
         side (ImageSide): In torch.
-        head (CompositionHead): Asked as validation asks it, with what it learns from the images.
+        head (CompositionHead): Scores as in validation, after ``adapt``.
         candidates (Candidates): Of the table.
         size (int): Side of the pictures.
 

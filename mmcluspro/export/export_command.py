@@ -1,4 +1,4 @@
-"""``mmcluspro export``: an ONNX file of the image side and a table of text features."""
+"""Exports an ONNX file of the image side and a table of text features: ``mmcluspro export``."""
 import json
 import warnings
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
                  table_only: bool = False, variants: Sequence[str] = (), prefer: str = 'balanced',
                  seen_bias: float | None = None,
                  **options: Any) -> list[Path]:
-    """Exports a checkpoint, checks the files, and says the largest difference.
+    """Exports a checkpoint, checks the files, and prints the largest differences.
 
     Args:
-        checkpoint (str | Path): What ``load_model`` reads.
+        checkpoint (str | Path): A checkpoint for ``load_model``.
         out (str | Path): The ONNX file.
         table (str | Path, optional): The table. Defaults to None: ``out`` with ``.npz``.
         pairs (Sequence, optional): Pairs of names. Defaults to None: those of ``world``.
         world (str): See ``make_table``. Defaults to 'closed'.
         table_only (bool): Write the table for other pairs, not the graph. Defaults to False.
-        variants (Sequence[str]): Smaller files to write besides: 'fp16', 'int8'. They take the
-            name of ``out`` with ``_fp16`` and ``_int8``, and read the same table.
+        variants (Sequence[str]): Smaller files to write as well: 'fp16', 'int8'. Their names are
+            ``out`` with ``_fp16`` and ``_int8``; they use the same table.
         prefer (str): See ``make_table``. Defaults to 'balanced'.
         seen_bias (float, optional): See ``make_table``. Defaults to None.
         **options: ``config``, ``imports`` and ``weights`` of ``load_model``.
@@ -89,8 +89,8 @@ def _judge(found: Difference, name: str, path: Path) -> None:
             f'{path} was not written: its features differ from those of torch by '
             f'{found.features:.1e} (allowed: {TOLERANCE}). Please report the model and the '
             'versions of torch, onnx and onnxruntime.')
-    print(f'{path} ({name}): onnxruntime against torch on random pictures, largest difference of '
-          f'features {found.features:.1e}, of scores {found.scores:.1e}')
+    print(f'{path} ({name}): onnxruntime compared with torch on random images: largest '
+          f'difference of features {found.features:.1e}, of scores {found.scores:.1e}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:

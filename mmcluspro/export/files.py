@@ -1,4 +1,4 @@
-"""Writes exported files, with a message where that is not possible."""
+"""Writes exported files, with a clear message if that is not possible."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +8,7 @@ from mmcluspro.utils.atomic import atomic_path
 
 @contextmanager
 def writable(path: str | Path) -> Iterator[Path]:
-    """A file beside ``path`` that replaces it when the block ends without an error.
+    """A temporary file that replaces ``path`` when the block ends without an error.
 
     Args:
         path (str | Path): The file to write; its folder is created.

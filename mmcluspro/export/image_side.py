@@ -23,7 +23,7 @@ FEATURES = dict(attribute='f_a', object='f_o', composition='f_c')
 
 
 def require_onnx() -> None:
-    """Raises an ImportError that names the extra where a package is missing."""
+    """Raises an ImportError that names the extra if a package is missing."""
     for name in ('onnx', 'onnxruntime'):
         try:
             import_module(name)
@@ -34,7 +34,7 @@ def require_onnx() -> None:
 
 
 class ImageSide(nn.Module):
-    """Normalisation, backbone, neck and the norm of the features: all that sees pixels.
+    """The image side of a model: normalisation, backbone, neck and unit norm of the features.
 
     Args:
         model (nn.Module): A ``CompositionalClassifier`` in eval mode, whose head says in
@@ -67,10 +67,10 @@ def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str,
     """Writes the graph, with LoRA merged and a free batch size.
 
     Args:
-        side (ImageSide): On the CPU. It is left as it was.
+        side (ImageSide): On the CPU. It is not changed.
         path (str | Path): The file.
         size (int): Side of the images, H = W.
-        metadata (dict[str, str]): Goes into the file as it is.
+        metadata (dict[str, str]): Stored in the file.
     """
     import onnx
     options: dict[str, Any] = dict(
@@ -96,7 +96,7 @@ def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str,
 
 
 def _constants_to_weights(graph: Any) -> None:
-    """Where tools that shrink files look for matrices; the exporter makes some nodes."""
+    """Turns constant nodes of the exporter into weights, which quantisation tools look for."""
     constants = [node for node in graph.node if node.op_type == 'Constant'
                  and [attribute.name for attribute in node.attribute] == ['value']]
     for node in constants:
@@ -108,7 +108,7 @@ def _constants_to_weights(graph: Any) -> None:
 
 @contextmanager
 def merged(module: nn.Module) -> Iterator[None]:
-    """LoRA is part of the weights inside, and as before afterwards."""
+    """Merges LoRA into the weights inside the block."""
     before = any(layer.merged for layer in module.modules() if isinstance(layer, LoRALayer))
     merge(module)
     try:
@@ -120,7 +120,7 @@ def merged(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def open_attention(module: nn.Module) -> Iterator[None]:
-    """Attention in single steps inside: ONNX has no operator for torch's kernel of evaluation."""
+    """Computes attention in single steps inside: ONNX has no operator for torch's fused kernel."""
     layers = [layer for layer in module.modules() if adaptable_attention(layer)]
     for layer in layers:
         layer.forward = LoRAAttention(layer, ()).eval().forward  # type: ignore
@@ -133,7 +133,7 @@ def open_attention(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def fixed_positions(module: nn.Module, size: int) -> Iterator[None]:
-    """Positions of DINOv2 are constants inside: ONNX has not every way of torch to resample."""
+    """Makes DINOv2's positions constant inside: ONNX lacks some of torch's resampling modes."""
     layers = [layer for layer in module.modules() if isinstance(layer, DINOv2)]
     for layer in layers:
         grid = size // layer.patch_size, size // layer.patch_size
@@ -151,7 +151,7 @@ FULL_PRECISION = ['LayerNormalization', 'ReduceL2', 'Clip']
 
 
 def write_half(source: str | Path, target: str | Path) -> None:
-    """Weights and most operations in half precision; input and outputs stay as they are.
+    """Writes weights and most operations in half precision; input and outputs do not change.
 
     Args:
         source (str | Path): A file of ``write_onnx``.
@@ -172,7 +172,7 @@ def write_half(source: str | Path, target: str | Path) -> None:
 
 
 def write_int8(source: str | Path, target: str | Path) -> None:
-    """Matrices in eight bits with a scale for each column, activations quantised on the way.
+    """Writes matrices in eight bits with a scale per column; activations are quantised dynamically.
 
     Args:
         source (str | Path): A file of ``write_onnx``.

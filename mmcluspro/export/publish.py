@@ -26,16 +26,16 @@ PRIVATE_FIELDS = ('work_dir', 'load_from', 'resume')
 
 
 def publish(source: str | Path, target: str | Path) -> Path:
-    """Writes a file that predicts the same, bit by bit, without the state of training.
+    """Writes a file with bit-identical predictions, without the state of training.
 
-    Optimizer, schedule, history and what only training needs, such as prototypes of a head that
-    does not score with them, are left out; config, label space and what validation chose stay,
-    so that the file alone is enough to predict. Nothing of the file is executed.
+    Optimizer, schedule, history and everything that only training needs, such as prototypes of a
+    head that does not score with them, are left out. Config, label space and the values that
+    validation chose are kept, so the file is enough to predict. No code from the file is executed.
 
     Args:
         source (str | Path): A checkpoint of ``tools/train.py``.
-        target (str | Path): Name of the new file; the first eight hex digits of its SHA-256 are
-            put before the suffix. A folder takes the name of the source.
+        target (str | Path): Name of the new file, or a folder, in which it gets the name of the
+            source. The first eight hex digits of the SHA-256 are added to the name.
 
     Returns:
         Path: The new file.
@@ -59,7 +59,7 @@ def published(checkpoint: Any, name: str) -> dict[str, Any]:
 
     Args:
         checkpoint (Any): As ``safe_load`` returns it.
-        name (str): What messages call it.
+        name (str): Name of the checkpoint for messages.
     """
     meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
     if not isinstance(meta, dict) or not isinstance(checkpoint.get('state_dict'), dict):

@@ -1,4 +1,8 @@
-"""The table beside an ONNX file: texts, pairs, preprocessing, and what makes scores of features."""
+"""The table for an ONNX file: texts, pairs, preprocessing, and how to score features.
+
+It is one ``.npz`` file without pickles. Another list of pairs needs another table, but not another
+graph.
+"""
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -79,15 +83,15 @@ TEXTS = ('text_a', 'text_o', 'text_c')
 @contextmanager
 def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
                      world: str = 'closed') -> Iterator[Candidates]:
-    """Candidates as ``CZSLInferencer`` has them; afterwards the model is as it was.
+    """Candidates as in ``CZSLInferencer``; afterwards the model is restored.
 
     Args:
         model (Any): From ``load_model``.
-        pairs (Sequence, optional): Pairs of names. Names that were not trained enter through
-            their words. Defaults to None: those of ``world``.
-        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects, where
-            the unseen ones at or below the threshold of feasibility that validation chose are no
-            answer (Eq. 15). Defaults to 'closed'.
+        pairs (Sequence, optional): Pairs of names. New names are encoded from their words. Defaults
+            to None: those of ``world``.
+        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects, without
+            unseen pairs at or below the feasibility threshold from validation (Eq. 15). Defaults to
+            'closed'.
     """
     threshold = chosen_for(model.meta, 'open').threshold
     try:
@@ -102,7 +106,7 @@ def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
 def make_table(model: Any, candidates: Candidates, world: str = 'closed',
                prefer: str = 'balanced', seen_bias: float | None = None
                ) -> dict[str, np.ndarray]:
-    """All that prediction needs besides the image side, as ``CZSLInferencer`` has it.
+    """Everything that prediction needs besides the image side.
 
     Args:
         model (Any): From ``load_model``.
@@ -139,7 +143,7 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed',
 
 
 def write_table(table: dict[str, np.ndarray], path: str | Path) -> None:
-    """Writes a table whole or not at all, with a digest of its arrays."""
+    """Writes a table atomically, with a digest of its arrays."""
     table = dict(table, digest=np.array(arrays_digest(table)))
     with writable(path) as temporary, temporary.open('wb') as file:
         np.savez_compressed(file, **table)  # type: ignore[arg-type]
@@ -161,7 +165,7 @@ def read_table(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def weights_id(model: Any) -> str:
-    """Sixteen hex digits that tell models apart: published and other files of one are the same."""
+    """Sixteen hex digits that identify the weights, equal for all files of one model."""
     skipped = training_only_prefixes(model)
     return arrays_digest({
         key: value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()

@@ -98,7 +98,7 @@ class FeatureStore:
                 'pipeline to the one of the extraction (the test pipeline), or make them again.')
 
     def __getstate__(self) -> dict:
-        """Dataloader workers map the files anew; pickled maps would become copies."""
+        """Dataloader workers map the files again; pickled maps would become copies."""
         return {**self.__dict__, '_shards': None}
 
 

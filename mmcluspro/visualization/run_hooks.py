@@ -136,7 +136,7 @@ class PredictionHook(Hook):
                 path = write_tables(metric.tables, runner.work_dir)
                 show_picture(runner.visualizer, path.stem, path, runner.iter)
                 runner.logger.info(f'Accuracy by class, worst first: {path}, and test_pairs.csv, '
-                                   'test_attributes.csv and test_objects.csv beside it')
+                                   'test_attributes.csv and test_objects.csv next to it')
 
     def _metrics(self, runner: Runner) -> list[Any]:
         return [metric for metric in runner.test_evaluator.metrics

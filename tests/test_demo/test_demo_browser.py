@@ -81,7 +81,7 @@ def test_an_example_is_classified_and_a_changed_list_changes_the_answer(page):
     page.click('#classify')
     wait_for_best(page, '^purple teapot$')
     assert '100.0 % · best of 1 pair' in page.inner_text('#answer')
-    assert 'New to the model' in page.inner_text('#answer')
+    assert 'Not in the training data' in page.inner_text('#answer')
     page.fill('#pairs textarea', 'purple')
     page.click('#classify')
     playwright.expect(page.locator('#answer [role=alert]')).to_contain_text('line 1')

@@ -78,6 +78,6 @@ def test_one_command_serves_the_page_until_it_is_ended(tmp_path):
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 0 and 'Ended.' in out
+    assert process.returncode == 0 and 'Stopped.' in out
     assert err == ''
     assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ STOP_FILE = 'stop_file'
 
 @register_backend(ATOMIC)
 class AtomicBackend(LocalBackend):
-    """mmengine's local files, written beside, flushed to the disk and renamed."""
+    """mmengine's local files, written under a temporary name, flushed to disk and renamed."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         """Writes a file.

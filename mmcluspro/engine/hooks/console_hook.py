@@ -114,7 +114,7 @@ class ConsoleHook(Hook):
 
 
 def say(text: str) -> None:
-    """Prints beside a bar."""
+    """Prints a line above the bar."""
     tqdm.write(text, file=sys.stdout)
     sys.stdout.flush()
 

@@ -43,7 +43,7 @@ class Adapter(Injected):
 
 
 class AdaptedBlock(nn.Module):
-    """A block of open_clip with adapters beside attention and MLP, under the same names.
+    """A block of open_clip with adapters parallel to attention and MLP, under the same names.
 
     Each adapter reads the input of its residual branch, before the norm, and adds to the output:
     x + attention(norm(x)) + adapter(x), then the same with the MLP.
@@ -88,7 +88,7 @@ class AdaptedBlock(nn.Module):
 
 @MODELS.register_module()
 class Bottleneck:
-    """Adds adapters beside attention and MLP of open_clip's transformer blocks.
+    """Adds adapters parallel to attention and MLP of open_clip's transformer blocks.
 
     Args:
         width (int): Width of the bottleneck. Defaults to 64.

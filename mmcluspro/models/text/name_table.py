@@ -13,7 +13,7 @@ class NameTable(nn.Module):
 
     Args:
         runs (Sequence[Tensor]): Vectors of each name, shape (number of its tokens, width).
-        learn (bool): Whether the vectors train.
+        learn (bool): Train the vectors.
     """
 
     vectors: nn.Parameter

@@ -227,7 +227,7 @@ def _from_npz(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
         found = {word: arrays[word] for word in words if word in arrays}
     widths = {array.shape[0] for array in found.values() if array.ndim == 1}
     if len(widths) > 1:
-        raise FileError(path, f'its vectors have the widths {sorted(widths)}', REMEDY)
+        raise FileError(path, f'its vectors have different widths: {sorted(widths)}', REMEDY)
     width = widths.pop() if widths else 0
     return {word: _checked(_numbers(array, path, word), width, path, f'word {word!r}')
             for word, array in found.items()}

@@ -133,7 +133,7 @@ class CANetHead(ThreePathHead):
         if texts.attribute is None or texts.object is None:  # neither is learned
             return super().compare(features, texts, candidates)
         if 'image' not in features.extra or features.attribute is None:
-            raise ValueError("CANetHead needs the image feature beside those of the paths: set "
+            raise ValueError("CANetHead needs the image feature as well as those of the paths: set "
                              "model.neck.type='mmcluspro.CANetNeck'.")
         plain = super().compare(features, texts._replace(attribute=None), candidates)
         assert plain.object is not None
