@@ -228,12 +228,12 @@ class CZSLInferencer:
             for chunk, read in self._read(items, batch_size, pool):
                 inputs = [image for image, _ in read if image is not None]
                 rows = iter(self.rank(inputs, candidates, calibration, top_k) if inputs else ())
+                bar.add(len(chunk))
                 for item, (_, error) in zip(chunk, read):
                     if error is None:
                         yield Prediction.of(item.name, next(rows), threshold)
                     else:
                         yield Prediction(item.name, error=error)
-                    bar.add()
 
     def _read(self, items: list[Item], size: int, pool: Any) -> Iterator[tuple[list, list]]:
         """Batches of items and the images that were read, while the next batch is being read."""

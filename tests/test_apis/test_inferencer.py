@@ -342,3 +342,12 @@ def test_the_pixel_limit_can_be_set(inferencer, tmp_path, pictures, monkeypatch)
 def test_a_long_thin_picture_does_not_become_a_giant(inferencer):
     image = np.zeros((1, 3_000_000, 3), np.uint8)
     assert 'the resized picture has 144000000 x 48 pixels' in inferencer(image)[0].error
+
+
+def test_progress_counts_whole_batches(inferencer, pictures, monkeypatch, capsys):
+    """The first answer of a batch comes when the whole batch is done, and so does the time left."""
+    monkeypatch.setattr('mmcluspro.utils.progress.PAUSE', 0.0)
+    list(inferencer.stream(pictures[:5], batch_size=2, progress=True))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(', ')[0] for line in lines] == [
+        f'predicting: {done} of 5 images' for done in (2, 4, 5)]

@@ -159,7 +159,7 @@ def test_the_tool_ends_with_0_or_1(layout, tool, capsys):
     assert main([str(layout.root), '--limit', '2']) == 1
 
     text = capsys.readouterr().out
-    assert '5 x image:' in text and '… and 3 more' in text and '5 faults' in text
+    assert '5 x image:' in text and '… and 3 more' in text and '5 problems' in text
 
 
 @pytest.mark.slow

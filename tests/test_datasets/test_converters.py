@@ -42,7 +42,7 @@ def test_mit_states(layout, tool, capsys):
     after = tree(layout.root)
     main([str(layout.root)])
     assert tree(layout.root) == after
-    assert '0 faults' in capsys.readouterr().out
+    assert '0 problems' in capsys.readouterr().out
 
 
 def test_a_folder_in_both_spellings_is_left_alone(layout, tool, capsys):

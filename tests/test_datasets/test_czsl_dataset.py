@@ -161,7 +161,7 @@ def test_the_archive_of_ut_zappos_works_as_it_is(layout):
              for sample in UTZappos(str(layout.root))]
 
     assert paths == [row['_image'] for row in rows[:6]] + [row['image'] for row in rows[6:12]]
-    with pytest.raises(ValueError, match='6 faults'):
+    with pytest.raises(ValueError, match='6 problems'):
         MITStates(str(layout.root))
 
 
@@ -172,7 +172,7 @@ def test_missing_images(layout):
     with pytest.raises(ValueError) as error:
         UTZappos(str(layout.root))
     text = str(error.value)
-    assert text.startswith('7 faults') and f'{layout.metadata} row 1: no image' in text
+    assert text.startswith('7 problems') and f'{layout.metadata} row 1: no image' in text
     assert repr(layout.rows[1]['image']) in text and '… and 2 more' in text
     assert 'check_images' in text
 
@@ -207,7 +207,7 @@ def test_a_set_that_contradicts_the_lists(layout, phase, row, message):
 
     with pytest.raises(ValueError) as error:
         UTZappos(str(layout.root), phase)
-    assert error.match(rf'7 faults(.|\n)* row 18: .*{message}(.|\n)*and 2 more')
+    assert error.match(rf'7 problems(.|\n)* row 18: .*{message}(.|\n)*and 2 more')
 
 
 @pytest.mark.parametrize('rows, message', [

@@ -65,7 +65,7 @@ def test_the_published_layout_and_its_counts(tmp_path, cls, name, tool, capsys):
     write(tmp_path / 'archive', lists, rows_of(lists, ' '))
     assert tool('prepare_cgqa').main([str(tmp_path), '--dataset', name]) == 1, 'other counts'
     printed = capsys.readouterr().out
-    assert '0 faults' in printed and 'differs' in printed
+    assert '0 problems' in printed and 'differs' in printed
     assert [len(cls(str(tmp_path), phase=phase)) for phase in ('train', 'val', 'test')] == [3, 1, 2]
     expected = check_dataset(tmp_path, name).expected
     assert (expected['attributes'], expected['objects']) == ((9, 8) if cls is Clothing16K
@@ -101,7 +101,7 @@ def test_the_pickled_splits_of_ao_clevr(tmp_path, prepare, capsys):
     assert prepare([str(tmp_path)]) == 1
     assert '--variant UV_random --comp-seed 5000 --seen-seed 0' in capsys.readouterr().out
     prepare([str(tmp_path), '--variant', 'UV_random', '--comp-seed', '5000'])
-    assert '0 faults' in capsys.readouterr().out
+    assert '0 problems' in capsys.readouterr().out
     split = 'UV_random-5000-0'
     assert CompositionSpace.from_splits(tmp_path, split, 'all') == CompositionSpace.from_pairs(
         ('blue', 'red'), ('cube', 'sphere'),

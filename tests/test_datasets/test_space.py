@@ -174,7 +174,7 @@ def test_every_broken_line_is_counted_and_the_first_are_shown(layout):
         CompositionSpace.from_splits(layout.root)
 
     text = str(error.value)
-    assert text.startswith('8 faults')
+    assert text.startswith('8 problems')
     for part in (f"{path}:3: expected two words", ":4: expected", ":5: 'wet cat' is already "
                  'in line 1', '… and 3 more'):
         assert part in text

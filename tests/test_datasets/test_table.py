@@ -93,7 +93,7 @@ def test_a_stray_quote_swallows_no_line(tmp_path, line, message):
     ([('a.png', 'wet', 'cat', 'val')], "no row with split 'train'"),
     ([('a.png', 'wet', 'cat', 'train'), ('b.png', 'dry', 'dog', 'test')],
      ":3: attribute 'dry' and object 'dog' in no training pair"),
-    ([('a.png', '', 'cat', 'train')] * 9, r'9 faults(.|\n)*… and 4 more'),
+    ([('a.png', '', 'cat', 'train')] * 9, r'9 problems(.|\n)*… and 4 more'),
 ])
 def test_broken_rows_are_named(tmp_path, rows, message):
     path = write(tmp_path / 't.csv', rows)
@@ -191,7 +191,7 @@ def test_folders_that_cannot_be_read(tmp_path, name, separator, message):
 def test_one_message_a_folder(tmp_path):
     plant(tmp_path, *(f'{folder}/{i}.png' for folder in ('a_b_c', 'd', 'e_f') for i in range(9)))
 
-    with pytest.raises(ValueError, match='2 faults'):
+    with pytest.raises(ValueError, match='2 problems'):
         scan_folders(tmp_path)
 
 

@@ -127,7 +127,7 @@ def test_a_checkpoint_of_other_labels_is_refused(trained, whole, tmp_path):
 @pytest.mark.parametrize('change, message', [
     (lambda state: state.pop(next(key for key in state if 'contexts' in key)),
      'missing .*contexts'),
-    (lambda state: state.update(extra=torch.ones(1)), 'surplus extra'),
+    (lambda state: state.update(extra=torch.ones(1)), 'unexpected extra'),
 ])
 def test_a_missing_or_surplus_key_is_named(trained, whole, tmp_path, change, message):
     saved = safe_load(whole / 'epoch_2.pth')

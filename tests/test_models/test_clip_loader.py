@@ -203,7 +203,7 @@ def test_a_timm_tower_takes_another_image_size(tmp_path):
 
 @pytest.mark.parametrize('change, message', [
     (dict(drop='visual.proj'), r'visual\.proj is missing'),
-    (dict(add=('extra.weight', torch.zeros(2))), r'extra\.weight is surplus'),
+    (dict(add=('extra.weight', torch.zeros(2))), r'extra\.weight is unexpected'),
     (dict(add=('visual.proj', torch.zeros(48, 8))),
      r'visual\.proj is \(48, 8\) in the file and \(48, 24\) in the model'),
     (dict(add=('visual.positional_embedding', torch.zeros(10, 48))), r'Set img_size to resample'),

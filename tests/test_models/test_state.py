@@ -273,5 +273,5 @@ def test_buffers_that_are_unset_may_come_with_the_file():
     lazy = Lazy()
     check_state_keys(lazy, dict(bank=torch.zeros(2)))
     check_state_keys(lazy, {})
-    with pytest.raises(ValueError, match='surplus banks'):
+    with pytest.raises(ValueError, match='unexpected banks'):
         check_state_keys(lazy, dict(banks=torch.zeros(2)))
