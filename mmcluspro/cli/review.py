@@ -52,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_table(args.out, merged(earlier, kept, args.table_root or Path(args.table).parent,
                                  args.root, args.out))
     print(f'{len(kept)} reviewed images and the {len(earlier)} earlier ones in {args.out}; '
-          f'{len(reviewed) - len(kept)} left out. Pairs that training sees for the first time: '
-          f'{len(new)}. Next: mmcluspro train {args.out}')
+          f'{len(reviewed) - len(kept)} left out. Pairs that become seen: {len(new)}'
+          + (' (to keep a pair unseen for the test, leave its images out)' if new else '')
+          + f'. Next: mmcluspro train {args.out}')
     return 0
 
 

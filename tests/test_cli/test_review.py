@@ -59,7 +59,7 @@ def test_corrections_of_a_spreadsheet_become_rows_of_training(folder, capsys):
     said, rows = back('review.csv', capsys)
     assert rows == EXPECTED
     assert '2 reviewed images and the 2 earlier ones' in said and '1 left out' in said
-    assert 'for the first time: 1' in said
+    assert 'Pairs that become seen: 1 (to keep a pair unseen' in said
 
 
 def test_label_studio_gets_tasks_and_its_export_is_read(folder, capsys):

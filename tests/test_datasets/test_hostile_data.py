@@ -63,7 +63,7 @@ def test_no_layout_with_images_elsewhere_is_written(tmp_path, image):
 @pytest.mark.parametrize('name', ['red\nblue', 'r\udcffd', 'r\x1b[2Jd', ''])
 def test_names_that_cannot_stand_in_a_list(tmp_path, name):
     row = dict(image='a.png', attr=name, obj='cube', set='train')
-    with pytest.raises(ValueError, match='cannot stand in a pair list'):
+    with pytest.raises(ValueError, match='cannot be in a pair list'):
         write_layout(tmp_path, [row], dict(train=[(name, 'cube')], val=[], test=[]), 'own')
 
 
