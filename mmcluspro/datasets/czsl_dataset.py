@@ -18,9 +18,9 @@ from .splits import PHASES
 class CZSLDataset(BaseDataset):
     """Images labelled with an attribute and an object.
 
-    A subclass has a classmethod :meth:`make_space`, implements
-    ``load_data_list`` with the help of :meth:`labels`, and may count the rows it
-    leaves out in ``self.skipped`` (reason -> number), which :func:`repr` shows.
+    A subclass has a classmethod :meth:`make_space`, implements ``load_data_list`` with the help of
+    :meth:`labels`, and may count skipped rows in ``self.skipped`` (reason -> number), which
+    :func:`repr` shows.
 
     A sample has ``img_path`` (or ``img``), for files their ``name`` in the data,
     ``attr_label``, ``obj_label``,
@@ -36,16 +36,14 @@ class CZSLDataset(BaseDataset):
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
         data_root (str): Folder of the data. Defaults to ''.
         pipeline (Sequence): Transforms. Defaults to ().
-        test_mode (bool, optional): Whether a sample for which the pipeline
-            returns None is an error; otherwise another one takes its place.
-            Defaults to None: True except in training.
-        features (str, optional): Folder that ``mmcluspro extract-features``
-            wrote. Samples then hold the feature of their image instead of
-            the image; of ``pipeline``, which must be that of the extraction,
-            only the packing is run. Defaults to None.
-        on_bad_image (str): What to do about an image file that cannot be
-            decoded: 'error' names it; in training, 'skip' names and counts
-            it, and another sample takes its place. Defaults to 'error'.
+        test_mode (bool, optional): Raise an error if the pipeline returns None for a sample;
+            otherwise another sample replaces it. Defaults to None: True except in training.
+        features (str, optional): Folder that ``mmcluspro extract-features`` wrote. Samples then
+            contain the stored feature instead of the image. ``pipeline`` must be that of the
+            extraction; only its packing step is run. Defaults to None.
+        on_bad_image (str): What to do if an image file cannot be decoded. 'error' raises an error
+            that names it. 'skip', for training, logs and counts it and replaces it by another
+            sample. Defaults to 'error'.
         **kwargs: ``indices``, ``serialize_data``, ``lazy_init``,
             ``max_refetch`` ... of mmpretrain's ``BaseDataset``.
     """
@@ -95,7 +93,7 @@ class CZSLDataset(BaseDataset):
             load.store.check(names, self._image_pipeline, subset=self._indices is not None)
 
     def prepare_data(self, idx: int) -> Any:
-        """A sample after the pipeline; None for an image that is left out."""
+        """A sample after the pipeline; None if the image is skipped."""
         info = self.get_data_info(idx)
         try:
             if self.features is None and '://' not in info.get('img_path', '://'):

@@ -1,4 +1,4 @@
-"""Two ways to spend less time on image files in training."""
+"""Two transforms that read image files faster in training."""
 import io
 import json
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ class KeepPrepared(BaseTransform):
 
     Args:
         steps (Sequence[dict]): Transforms without randomness, beginning with the loading.
-        folder (str): Where to keep the pixels. Several processes and runs may share it.
+        folder (str): Folder for the pixels. Several processes and runs may share it.
     """
 
     def __init__(self, steps: Sequence[dict], folder: str) -> None:

@@ -13,9 +13,9 @@ class ImageFolder:
     """Looks up image names below a root folder.
 
     A folder written with spaces in the metadata is also found with underscores
-    and the other way round: the MIT-States archive has "ancient building/", the
-    published metadata "ancient_building/". The name as written goes first. What
-    leaves the root, by its name or through a link, is not found.
+    and the other way round: the MIT-States archive has "ancient building/", the published metadata
+        "ancient_building/". The name as written is tried first. Paths outside the root, by name or
+        through a link, are not found.
 
     Args:
         root (str | Path): Folder that the names are relative to; it may be a link.

@@ -40,14 +40,12 @@ def resolve_readable(readable: Mapping[str, str] | Readable | str | None = None,
     """Turns the config field ``readable`` into one function from raw to readable names.
 
     Args:
-        readable (dict | callable | str, optional): How names are read. 'words'
-            is :func:`readable_name`, 'dots' is :func:`dotted_name`; a dict
-            ``raw name -> words`` changes single names of :func:`readable_name`;
-            a function, given itself or as ``'package.module.function'``, reads
-            all of them. Defaults to None, 'words'.
-        names (Iterable[str], optional): All raw names in use. When given, a
-            key of the dict that is none of them is an error (a typing slip
-            would otherwise go unnoticed). Defaults to None.
+        readable (dict | callable | str, optional): 'words' is :func:`readable_name`, 'dots' is
+            :func:`dotted_name`. A dict ``raw name -> words`` overrides single names of
+            :func:`readable_name`. A function, or its path ``'package.module.function'``, converts
+            all names. Defaults to None: 'words'.
+        names (Iterable[str], optional): All raw names in use. If given, other keys in the dict are
+            an error, so that typing errors are noticed. Defaults to None.
 
     Returns:
         Callable[[str], str]: Maps a raw name to its words.

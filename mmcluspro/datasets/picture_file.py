@@ -1,4 +1,4 @@
-"""From a file, a PIL image or an array to pixels: BGR, uint8, upright, without transparency."""
+"""Reads files, PIL images and arrays as pixels: BGR, uint8, upright, without transparency."""
 from __future__ import annotations
 
 import os
@@ -45,7 +45,7 @@ def pixel_limit() -> int:
 
 
 def check_size(width: int, height: int, what: str = 'the picture') -> None:
-    """Refuses a picture that would take too much memory, before a pixel of it is there."""
+    """Refuses a picture that would take too much memory, before it is decoded."""
     limit = pixel_limit()
     if width * height > limit:
         raise Refused(
@@ -188,7 +188,7 @@ def as_bgr(image: Any, background: Colour = WHITE, channels: str = 'BGR') -> np.
     Args:
         image (Image | np.ndarray): Arrays are uint8.
         background (Sequence[int], optional): As in :func:`read_picture`. Defaults to white.
-        channels (str): Order of the colours of an array, 'BGR' or 'RGB'. Defaults to 'BGR'.
+        channels (str): Channel order of an array, 'BGR' or 'RGB'. Defaults to 'BGR'.
     """
     if not isinstance(image, Image.Image):
         image = image[..., None] if image.ndim == 2 else image
@@ -238,7 +238,7 @@ def _heic_opener() -> bool:
 
 @TRANSFORMS.register_module()
 class LoadPicture:
-    """Reads the file of a sample as prediction does, transparent pictures and all formats.
+    """Reads the image file of a sample in the same way as prediction.
 
     Args:
         decoder (str): As in :func:`read_picture`. Defaults to 'cv2'.

@@ -16,11 +16,10 @@ from .splits import DEFAULT_SPLIT, missing_file, read_splits
 
 
 class PublishedCZSL(CZSLDataset):
-    """Base of :class:`MITStates`, :class:`UTZappos`, :class:`CGQA` and others.
+    """Base class of :class:`MITStates`, :class:`UTZappos`, :class:`CGQA` and others.
 
-    The layout is that of :mod:`mmcluspro.datasets.layout`. Rows are chosen by
-    their ``set``; rows with ``NA`` and pairs of no list are left out and counted
-    in :func:`repr`.
+    The layout is that of :mod:`mmcluspro.datasets.layout`. Rows are selected by their ``set``. Rows
+    with ``NA`` and rows whose pair is in no list are skipped and counted in :func:`repr`.
 
     Args:
         data_root (str): Folder that holds ``images/``, the split folder and the
@@ -28,13 +27,13 @@ class PublishedCZSL(CZSLDataset):
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
         split (str): Folder of the pair lists, also part of the metadata file's
             name. Defaults to 'compositional-split-natural'.
-        allow_unknown (bool): Whether a pair with a primitive of no training pair
-            is a warning instead of an error. Defaults to False.
-        check_images (bool | str): True: a row without an image file is an error;
-            'skip': it is left out and counted; False: no folder is looked at and
-            paths are taken as the metadata has them. Defaults to True.
-        follow_links (bool): Whether links in the folder of the images may lead
-            out of ``data_root``. Defaults to False.
+        allow_unknown (bool): Warn instead of raising an error if a primitive has no training pair.
+            Defaults to False.
+        check_images (bool | str): True: a row without an image file is an error; 'skip': such rows
+            are skipped and counted; False: files are not checked, and paths are used as in the
+            metadata. Defaults to True.
+        follow_links (bool): Allow links in the image folder that lead out of ``data_root``.
+            Defaults to False.
         **kwargs: ``pipeline``, ``test_mode``, ``indices``, ``lazy_init`` ... of
             :class:`CZSLDataset`.
     """

@@ -20,8 +20,8 @@ class CompositionSpace:
     """Names of the primitives and the pairs a model chooses from. Immutable.
 
     Attributes and objects are sorted by name, pairs by (attribute, object), so
-    two spaces of the same names agree index by index. Tensors are handed out as
-    copies: changing one does not change the space.
+    two spaces with the same names have the same indices. Tensors are returned as copies: changing
+        one does not change the space.
 
     Args:
         attributes (Sequence[str]): Raw attribute names, in any order.
@@ -180,7 +180,7 @@ class CompositionSpace:
                 {name: i for i, name in enumerate(self.objects)})
 
     def open_world(self) -> CompositionSpace:
-        """All attributes x all objects; the seen flags stay."""
+        """The space of all attributes x all objects, with the same seen pairs."""
         attrs, objs = len(self.attributes), len(self.objects)
         if len(self) == attrs * objs:
             return self
@@ -192,7 +192,7 @@ class CompositionSpace:
         return CompositionSpace(self.attributes, self.objects, pairs, seen.flatten())
 
     def index(self, attr: str, obj: str) -> int:
-        """Row of ``pairs`` for two raw names; a ``ValueError`` when there is none."""
+        """Row of ``pairs`` for two raw names; raises a ``ValueError`` if there is none."""
         row = []
         for what, name, known in zip(('attribute', 'object'), (attr, obj), self._name_index):
             if name not in known:
@@ -208,7 +208,7 @@ class CompositionSpace:
 
     def lookup(self, attr_labels: Tensor | Sequence[int],
                obj_labels: Tensor | Sequence[int]) -> Tensor:
-        """Rows of ``pairs`` for index tensors of any one shape, -1 where there is none."""
+        """Rows of ``pairs`` for index tensors of equal shape, -1 if there is no such pair."""
         attr_labels = torch.as_tensor(attr_labels)
         obj_labels = torch.as_tensor(obj_labels, device=attr_labels.device)
         for what, label, size in (('attribute', attr_labels, len(self.attributes)),

@@ -133,10 +133,10 @@ def count_groups(groups: Mapping[str, str]) -> str:
 def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float = 0.4,
                val_fraction: float = 0.15, test_fraction: float = 0.15,
                groups: Mapping[str, str] | None = None) -> list[TableRow]:
-    """Chooses unseen pairs, and holds back images of the seen ones.
+    """Chooses unseen pairs, and holds out images of the seen ones.
 
-    Chance comes from SHA-256 of the seed and the names, so the result depends
-    neither on the order of the rows nor on a library's generator.
+    Random choices come from SHA-256 of the seed and the names, so the result depends neither on the
+    order of the rows nor on a library's generator.
 
     * Every attribute and every object keeps a seen pair. When that leaves fewer
       unseen pairs than asked for, a warning says how many there are.
@@ -146,10 +146,10 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
 
     Args:
         rows (Sequence[TableRow]): Images; their ``split`` is ignored.
-        seed (int): Another seed, another split. Defaults to 0.
-        unseen_fraction (float): Share of the pairs. Defaults to 0.4.
-        val_fraction (float): Share of a seen pair's images. Defaults to 0.15.
-        test_fraction (float): The same for test. Defaults to 0.15.
+        seed (int): Another seed gives another split. Defaults to 0.
+        unseen_fraction (float): Fraction of the pairs that is unseen. Defaults to 0.4.
+        val_fraction (float): Fraction of the images of seen pairs for validation. Defaults to 0.15.
+        test_fraction (float): Fraction of the images of seen pairs for the test. Defaults to 0.15.
         groups (Mapping[str, str], optional): Group of each image. Images of one group are never
             in two phases; a group with an image of an unseen pair goes where that pair is.
             Defaults to None: each image on its own.
@@ -198,7 +198,7 @@ def _share_out(names: Sequence[str], sizes: Mapping[str, int],
 
 
 def choose_unseen(order: Iterable[Pair], number: int) -> list[Pair]:
-    """The first pairs of an order that leave each primitive a pair that is not chosen."""
+    """Chooses pairs in the given order so that each primitive keeps a pair that is not chosen."""
     order = list(order)
     attrs = Counter(attr for attr, _ in order)
     objs = Counter(obj for _, obj in order)
@@ -222,7 +222,7 @@ def _check(unseen: float, val: float, test: float) -> None:
 
 
 def shuffled(items: Iterable[tuple], seed: int | str) -> list:
-    """Tuples of text in a drawn order that depends on nothing but them and the seed."""
+    """Shuffles tuples of text; the order depends only on them and the seed."""
     def key(item: tuple) -> tuple:
         return sha256('\0'.join((str(seed), *item)).encode()), item
 
@@ -233,8 +233,8 @@ def hold_back(number: int, fractions: dict[str, float],
                owed: dict[str, float]) -> dict[str, int]:
     """Images of one pair for each phase.
 
-    What rounding leaves over is owed to the next pairs: pairs of two or three
-    images would otherwise never reach validation.
+    Rounding errors are carried over to the next pairs; otherwise pairs with two or three images
+    would never reach validation.
     """
     left, taken = max(number - 1, 0), {}
     for phase, fraction in fractions.items():

@@ -1,4 +1,4 @@
-"""Own data: a CSV file or a tree of folders."""
+"""Your own data: a CSV file or a tree of folders."""
 from __future__ import annotations
 
 import os
@@ -19,31 +19,28 @@ from .table_file import MAKE_ONE, TableRow, read_table, table_pairs
 
 @DATASETS.register_module()
 class TableCZSL(CZSLDataset):
-    """Images of your own, labelled by a table or by their folders.
+    """Your own images, labelled by a table or by their folders.
 
-    With ``table``, a CSV with the header ``image,attribute,object,split``
-    (``image`` relative to ``data_root``, ``split`` train, val or test). Without,
-    folders ``attribute_object/`` below ``data_root``. The seen pairs are those
-    of the training rows.
+    ``table`` is a CSV file with the header ``image,attribute,object,split`` (``image`` relative to
+    ``data_root``; ``split`` is train, val or test). Without a table, folders ``attribute_object/``
+    below ``data_root`` are read. The seen pairs are those of the training rows.
 
     Args:
         data_root (str): Folder of the images.
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
-        table (str, optional): The CSV, absolute or relative to ``data_root``.
-            Defaults to None: folders.
-        separator (str): Divides attribute and object in a folder's name; it must occur once. '/'
-            means folders ``attribute/object/``. Defaults to '_'.
-        make_split (dict, optional): Arguments of
-            :func:`mmcluspro.datasets.make_split`, such as ``dict(seed=0)``, for
-            data without a split: the same split in every process. Defaults to
-            None.
-        allow_unknown (bool): Whether a pair with a primitive of no training row
-            is a warning instead of an error. Defaults to False.
-        check_images (bool | str): True: a row without an image file is an error;
-            'skip': it is left out and counted; False: not looked at. Defaults to
-            True.
-        follow_links (bool): Whether links in the folder of the images may lead
-            out of ``data_root``. Defaults to False.
+        table (str, optional): CSV file, absolute or relative to ``data_root``. Defaults to None:
+            folders.
+        separator (str): Separates attribute and object in the name of a folder; it must occur once.
+            '/' means folders ``attribute/object/``. Defaults to '_'.
+        make_split (dict, optional): Arguments of :func:`mmcluspro.datasets.make_split`, such as
+            ``dict(seed=0)``, for data without a split. Every process makes the same split. Defaults
+            to None.
+        allow_unknown (bool): Warn instead of raising an error if a primitive has no training row.
+            Defaults to False.
+        check_images (bool | str): True: a row without an image file is an error; 'skip': such rows
+            are skipped and counted; False: files are not checked. Defaults to True.
+        follow_links (bool): Allow links in the image folder that lead out of ``data_root``.
+            Defaults to False.
         **kwargs: ``pipeline``, ``test_mode`` ... of :class:`CZSLDataset`.
     """
 

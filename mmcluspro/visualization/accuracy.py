@@ -62,7 +62,8 @@ def ranked(table: PrimitiveAccuracy, most: int | None = None) -> np.ndarray:
 
     Args:
         table (PrimitiveAccuracy): What to rank.
-        most (int, optional): Only the so many most frequent ones. Defaults to None: all.
+        most (int, optional): Keep only this many of the most frequent classes. Defaults to None:
+            all.
     """
     classes = np.flatnonzero(table.images > 0)
     if most is not None:
@@ -72,13 +73,13 @@ def ranked(table: PrimitiveAccuracy, most: int | None = None) -> np.ndarray:
 
 
 def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 24) -> Figure:
-    """Horizontal bars, a panel a table, sorted by the first model.
+    """Draws horizontal bars, one panel per table, sorted by the first model.
 
     Args:
         tables (Mapping[str, PrimitiveAccuracy]): By the title of their panel, for example
             'Attributes'.
-        most (int): Rows of a panel at most: the most frequent primitives. Defaults to 24,
-            which fills a page.
+        most (int): Maximum number of rows in a panel; the most frequent primitives are kept.
+            Defaults to 24, which fills a page.
     """
     if most < 1:
         raise ValueError(f'draw_accuracy needs at least one row, got most={most}.')
@@ -113,7 +114,7 @@ def draw_accuracy(tables: Mapping[str, PrimitiveAccuracy], most: int = 24) -> Fi
 
 
 def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) -> Path:
-    """Writes all primitives as CSV: kind, primitive, images, then a column a model."""
+    """Writes all primitives as CSV: kind, primitive, images, then one column per model."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     models = list(next(iter(tables.values())).accuracy)

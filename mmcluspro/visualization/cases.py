@@ -34,7 +34,7 @@ Names = tuple[str, str]
 
 @dataclass
 class Case:
-    """An image and what was said about it.
+    """An image with its true pair and the answers of the models.
 
     Args:
         image (np.ndarray): RGB, shape (H, W, 3).
@@ -52,7 +52,7 @@ class Case:
 
 
 def outcome_groups(first_right: np.ndarray, second_right: np.ndarray) -> dict[str, np.ndarray]:
-    """Indices of the images by who is right.
+    """Groups the images by which model is right.
 
     Args:
         first_right (np.ndarray): Whether the first model (baseline) is right, shape (N,).
@@ -78,7 +78,7 @@ def choose_cases(candidates: np.ndarray, pairs: np.ndarray, seen: np.ndarray, co
     Args:
         candidates (np.ndarray): Indices to choose from, shape (M,).
         pairs (np.ndarray): True pair of every image, shape (N,).
-        seen (np.ndarray): Whether it is a seen one, shape (N,).
+        seen (np.ndarray): Whether the pair is seen, shape (N,).
         count (int): How many at most.
         seed (int): Defaults to 0.
     """
@@ -96,13 +96,13 @@ def draw_cases(groups: Sequence[tuple[str, Sequence[Case]]], models: Sequence[st
                columns: int = 6, width: float = WIDTH) -> Figure:
     """Draws a titled row of images per group, with the true pair and the answers below each image.
 
-    Every word has its own colour, so that half-right answers show, and every answer a sign, for
-    readers who see no colours.
+    Every word has its own colour, so half-right answers are visible, and every answer has a sign
+    for readers who cannot see the colours.
 
     Args:
         groups (Sequence): Title and cases of each; a group may be empty.
         models (Sequence[str]): Names of the models, in the order of ``Case.answers``.
-        columns (int): Pictures in a row. Defaults to 6.
+        columns (int): Images per row. Defaults to 6.
         width (float): Inches. Defaults to the text width of a paper.
     """
     if columns < 1:

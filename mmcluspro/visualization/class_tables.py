@@ -29,7 +29,7 @@ def write_tables(tables: Mapping[str, Sequence[ClassRow]], folder: str | Path,
     Args:
         tables (Mapping[str, Sequence[ClassRow]]): By 'pairs', 'attributes' and 'objects'.
         folder (str | Path): Work folder of the run.
-        phase (str): Beginning of the names. Defaults to 'test'.
+        phase (str): Prefix of the file names. Defaults to 'test'.
 
     Returns:
         Path: The picture.
@@ -61,7 +61,7 @@ def draw_worst(tables: Mapping[str, Sequence[ClassRow]], most: int = ROWS) -> Fi
 
     Args:
         tables (Mapping[str, Sequence[ClassRow]]): By the title of their panel, worst first.
-        most (int): Rows of a panel at most. Defaults to 24.
+        most (int): Maximum number of rows in a panel. Defaults to 24.
     """
     shown = {title: list(rows[:most]) for title, rows in tables.items()}
     longest = max(map(len, shown.values()))

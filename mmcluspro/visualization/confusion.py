@@ -38,7 +38,7 @@ OTHERS = 'others'
 
 @dataclass
 class Confusion:
-    """Counts of truth and answer, without the pairs of classes that never met.
+    """Counts of true and answered classes, without combinations that do not occur.
 
     Args:
         names (Sequence[str]): C classes.
@@ -60,7 +60,7 @@ class Confusion:
     def worst(self, most: int = MOST) -> np.ndarray:
         """The classes that are involved in the most wrong answers, sorted by name.
 
-        A wrong answer is about two classes, the true one and the answered one.
+        A wrong answer involves two classes, the true one and the answered one.
 
         Args:
             most (int): How many at most. Defaults to 16.
@@ -105,11 +105,12 @@ def confusions(answers: PhaseAnswers) -> dict[str, Confusion]:
 def draw_confusions(found: Mapping[str, Confusion], most: int = MOST) -> Figure:
     """A heat map each, one below the other: rows are truths, columns answers, percent of the row.
 
-    Right answers are blue, wrong ones red; a number below half a percent is left out.
+    Right answers are blue, wrong ones red; numbers below half a percent are not printed.
 
     Args:
         found (Mapping[str, Confusion]): By 'attributes' and so on.
-        most (int): Classes at most, those with most wrong answers. Defaults to 16.
+        most (int): Maximum number of classes; those with the most wrong answers are kept. Defaults
+            to 16.
     """
     panels = [_Panel(kind, confusion, most) for kind, confusion in found.items()]
     with print_style():

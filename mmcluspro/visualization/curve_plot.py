@@ -28,7 +28,7 @@ class StoredCurve(NamedTuple):
 
     Args:
         curve (Curve): The exact curve.
-        auc (float): AUC of the standard protocol, in percent; the exact one where it was not
+        auc (float): AUC of the standard protocol, in percent, or the exact one if it was not
             stored.
         hm (float): Best harmonic mean, likewise.
     """
@@ -108,7 +108,7 @@ def draw_curves(panels: Mapping[str, Mapping[str, Curve]]) -> Figure:
             same in every panel.
 
     Returns:
-        Figure: One panel a title, side by side.
+        Figure: One panel per title, side by side.
     """
     if not any(panels.values()):
         raise ValueError('draw_curves needs at least one curve, got none.')

@@ -57,7 +57,7 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
 
 
 def _check_place(path: str, args: argparse.Namespace) -> None:
-    """Own images lie anywhere: says so before the model is built."""
+    """Raises an error before the model is built if the folder of own images is not known."""
     try:
         data = described(read_checkpoint(path), tuple(args.imports)).get('data') or {}
     except FileError:  # said when the model is loaded
@@ -105,7 +105,7 @@ def _open(path: str, args: argparse.Namespace, alone: bool) -> Any:
 
 
 def _has_features(config: Config) -> bool:
-    """Whether the features of the images are stored: then the tower need not run again."""
+    """Whether the features of the images are stored, so that the tower need not run."""
     dataset = (config.get('test_dataloader') or {}).get('dataset') or {}
     return bool(dataset.get('features')) and Path(dataset['features']).is_dir()
 
@@ -127,6 +127,6 @@ def run_names(paths: Sequence[str], names: Sequence[str] | None) -> list[str]:
 
 
 def save_and_say(figure: Figure, out: str | Path) -> None:
-    """Writes PNG and SVG, and says where."""
+    """Writes PNG and SVG, and prints their paths."""
     for path in save(figure, out):
         print(path)

@@ -20,7 +20,7 @@ class PhaseAnswers:
 
     Args:
         space (CompositionSpace): The pairs to choose from.
-        index (np.ndarray): Places of the images in their dataset, shape (N,).
+        index (np.ndarray): Indices of the images in their dataset, shape (N,).
         outcomes (Outcomes): Rows of ``space.pairs``, and probabilities.
     """
     space: CompositionSpace
@@ -61,16 +61,16 @@ def known_space(model: Any) -> CompositionSpace:
 def answer_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = None,
                  seen_bias: float | None = None, batch_size: int = 64,
                  progress: str = '') -> PhaseAnswers:
-    """Asks a checkpoint about the images of a phase.
+    """Predicts the images of a phase with a checkpoint.
 
     Args:
         model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
         dataset (CZSLDataset): Of :func:`~mmcluspro.visualization.phase_run.phase_dataset`.
-        indices (Sequence[int], optional): Images to look at. Defaults to None, all.
+        indices (Sequence[int], optional): Images to use. Defaults to None: all.
         seen_bias (float, optional): Subtracted from the log scores of seen pairs. Defaults to
             None: what validation chose.
         batch_size (int): Defaults to 64.
-        progress (str): Says on stderr how far it is. Defaults to '': nothing.
+        progress (str): Title of a progress line on stderr. Defaults to '': none.
     """
     space, candidates = known_space(model), model.head.known_candidates
     calibration = chosen_for(model.meta, 'closed').calibration or Calibration()

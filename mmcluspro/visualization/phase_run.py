@@ -35,7 +35,7 @@ class PhaseBatch:
     """Results of a batch of B images.
 
     Args:
-        index (Tensor): Their place in the dataset, shape (B,).
+        index (Tensor): Indices in the dataset, shape (B,).
         labels (dict[str, Tensor]): 'attr', 'obj' and 'pair' labels, shape (B,) each.
         features (dict[str, Tensor]): Unit-norm 'attr' and 'obj' features, shape (B, D) each;
             empty for a model without these paths.
@@ -49,10 +49,10 @@ class PhaseBatch:
 
 def phase_dataset(model: Any, phase: str, config: Config | None = None,
                   **options: Any) -> CZSLDataset:
-    """The images of a phase as a test sees them: no augmentation, also those of training.
+    """The images of a phase, prepared as in a test: without augmentation, even in training.
 
-    A checkpoint says which of our datasets it was trained on and how pictures are prepared; the
-    folder is the user's. Nothing else of the file is built.
+    The checkpoint names the dataset of this package and the preparation of images; the user names
+    the folder. Nothing else of the file is built.
 
     Args:
         model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
@@ -123,7 +123,7 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
         bias (float): Added to the log scores of unseen pairs before the best one is taken.
             Defaults to 0.
         batch_size (int): Defaults to 64.
-        progress (str): Says on stderr, after these words, how far it is. Defaults to '': nothing.
+        progress (str): Title of a progress line on stderr. Defaults to '': none.
 
     Yields:
         PhaseBatch: On the CPU.
@@ -141,7 +141,7 @@ def run_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = 
 def scored_batches(model: Any, dataset: CZSLDataset, candidates: Candidates,
                    indices: Sequence[int] | None = None, batch_size: int = 64, progress: str = ''
                    ) -> Iterator[tuple[Tensor, Features, dict[str, Tensor], Tensor]]:
-    """Asks the head as validation does, with what it learns from the images themselves.
+    """Scores images as validation does, after ``head.adapt``.
 
     Args:
         model (CompositionalClassifier): Any classifier of mmcluspro.
@@ -164,7 +164,7 @@ def scored_batches(model: Any, dataset: CZSLDataset, candidates: Candidates,
 def image_batches(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = None,
                   batch_size: int = 64, progress: str = ''
                   ) -> Iterator[tuple[Tensor, Features, dict[str, Tensor]]]:
-    """Runs a model over images, without asking for an answer.
+    """Runs a model over images, without scoring them.
 
     Args:
         model (CompositionalClassifier): Any classifier of mmcluspro.

@@ -150,12 +150,12 @@ NAME = 'report.html'
 class ReportHook(Hook):
     """Writes ``report.html`` after a test, and ``prototype_images.json`` for the demo.
 
-    ``mmcluspro train`` adds it. The test is not run again; for the pictures of the prototypes the
-    model looks at training images once more.
+    ``mmcluspro train`` adds this hook. The test is not repeated. For the pictures of the
+    prototypes, the model processes training images once more.
 
     Args:
         cases (int): Mistakes to show. Defaults to 24.
-        max_images (int): Training images to look at, evenly spread. Defaults to 2000.
+        max_images (int): Number of evenly spaced training images to use. Defaults to 2000.
     """
 
     # After PredictionHook, before ConsoleHook, which names the file.

@@ -45,12 +45,12 @@ class NearestImages:
         self.assigned = torch.zeros(len(prototypes), dtype=torch.long)
 
     def update(self, features: Tensor, labels: Tensor, index: Tensor) -> None:
-        """Looks at another batch.
+        """Adds a batch of images.
 
         Args:
             features (Tensor): Shape (B, D).
             labels (Tensor): Primitive of each, shape (B,).
-            index (Tensor): What to remember an image by, at least 0, shape (B,).
+            index (Tensor): Non-negative index of each image, shape (B,).
         """
         own = labels[:, None] == self.owner
         cosine = (F.normalize(features.float(), dim=1) @ self.prototypes.T).masked_fill(
@@ -72,7 +72,7 @@ class NearestImages:
         return self.assigned / total[self.owner].clamp_min(1)
 
     def images(self, row: int) -> list[int]:
-        """The images of a prototype, nearest first; fewer where there are not enough."""
+        """The images of a prototype, nearest first; fewer if there are not enough."""
         return [index for index in self.index[row].tolist() if index >= 0]
 
 

@@ -40,14 +40,13 @@ def named_color(name: str) -> str | None:
 
 
 def class_colors(names: Sequence[str]) -> list[str]:
-    """A colour for each class: its own where at least half of the names are colours.
+    """A colour for each class: the named one if at least half of the names are colours.
 
     Args:
         names (Sequence[str]): Classes of a legend.
 
     Returns:
-        list[str]: '#rrggbb' each; other words get those of a palette that colour-blind readers
-        tell apart.
+        list[str]: '#rrggbb' each; other words get colours of a palette for colour-blind readers.
     """
     own = [named_color(name) for name in names]
     if 2 * sum(color is not None for color in own) < len(names):

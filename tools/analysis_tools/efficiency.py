@@ -32,13 +32,13 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('configs', nargs='+', metavar='CONFIG')
     parser.add_argument('--baseline', metavar='CONFIG', help='default: the first config')
-    parser.add_argument('--repeats', type=int, default=5, help='turns of each (default 5)')
+    parser.add_argument('--repeats', type=int, default=5, help='rounds per config (default 5)')
     parser.add_argument('--steps', type=int, default=20, help='steps to time (default 20)')
     parser.add_argument('--images', type=int, default=50, help='images to time (default 50)')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
                         help='override config fields in every config')
     parser.add_argument('--clock', choices=['wall', 'cpu'], default='wall',
-                        help='cpu: time on a processor, for a machine that others use, too')
+                        help='cpu: CPU time, for a machine that others also use')
     parser.add_argument('--out', metavar='FILE', help='also write every measurement as JSON')
     parser.add_argument('--measure', metavar='FILE', help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument('folder', type=Path, help='records of reproduce.py')
     parser.add_argument('--reference', default='baseline_shapes', help='default baseline_shapes')
     parser.add_argument('--chosen', nargs='+', metavar='PREFIX',
-                        help='instead: test AUC by the chosen epoch, of rows that start so')
+                        help='instead, print test AUC by chosen epoch for rows with this prefix')
     args = parser.parse_args()
     if args.chosen:
         print('| chosen epoch | runs | test AUC |\n|---|---|---|')

@@ -49,7 +49,7 @@ def parse_args() -> argparse.Namespace:
                         help='shapes (default), utzappos, mitstates or cgqa')
     parser.add_argument('--seeds', type=int, default=3, help='how many (default 3)')
     parser.add_argument('--first-seed', type=int, default=0, help='default 0')
-    parser.add_argument('--jobs', type=int, help='runs at a time (default: one a GPU, or 2)')
+    parser.add_argument('--jobs', type=int, help='runs at a time (default: one per GPU, or 2)')
     parser.add_argument('--fork', action='store_true',
                         help='on CPUs, fork the runs from this process instead of starting Python '
                         'for each: saves seconds per run, which is most of a run on features')
@@ -58,11 +58,11 @@ def parse_args() -> argparse.Namespace:
                         'without checkpoints and logs, in seconds per run')
     parser.add_argument('--rows', nargs='+', metavar='NAME', help='only these rows')
     parser.add_argument('--reference', metavar='NAME',
-                        help='row that differences are taken to (default: the first of the table; '
+                        help='row to compare with (default: the first of the table; '
                         'the three-path baseline in tables 1, 2 and 9)')
     parser.add_argument('--tables', dest='own', metavar='FILE',
                         help='tables of your own, in the form of paper_tables.yml; configs are '
-                        'looked for beside it first')
+                        'looked up next to it first')
     parser.add_argument('--out', default='work_dirs/reproduce', metavar='DIR',
                         help='folder of the records and tables (default work_dirs/reproduce)')
     parser.add_argument('--work-dir', default='work_dirs/reproduce', metavar='DIR',
@@ -70,15 +70,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE',
                         help='override config fields in every row')
     parser.add_argument('--launcher', choices=['none', 'slurm'], default='none',
-                        help='slurm: submit one job a run with sbatch, and come back')
-    parser.add_argument('--partition', help='of Slurm')
+                        help='slurm: submit one job per run with sbatch, and return')
+    parser.add_argument('--partition', help='Slurm partition')
     parser.add_argument('--slurm-args', default='--gres=gpu:1 --cpus-per-task=8', metavar='FLAGS',
                         help="of sbatch (default '--gres=gpu:1 --cpus-per-task=8')")
     parser.add_argument('--accept-changed', nargs='+', default=[], metavar='SECTION',
                         help='take over records whose config differs in these sections only, '
                         'because the change does not bear on the result (the record says so)')
     parser.add_argument('--rerun-changed', action='store_true',
-                        help='run again what was made with another config')
+                        help='repeat runs that were made with another config')
     parser.add_argument('--collect-only', action='store_true', help='only write the tables')
     parser.add_argument('--no-tables', action='store_true', help='only run')
     parser.add_argument('--pack', action='store_true',
@@ -87,7 +87,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--metafile', metavar='FILE',
                         help='also put the means into this model index (configs/metafile.yml)')
     parser.add_argument('--readme', nargs='+', default=[], metavar='FILE',
-                        help='also renew all tables on these pages (README.md configs/README.md)')
+                        help='also update all tables on these pages (README.md configs/README.md)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
     args = parser.parse_args()
     if args.jobs is None:

@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--dataset', default='c-gqa',
                         choices=['c-gqa', 'clothing16k', 'ao-clevr', 'vaw-czsl'])
     parser.add_argument('--split', default=DEFAULT_SPLIT)
-    parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
+    parser.add_argument('--dry-run', action='store_true', help='only print what would be done')
     args = parser.parse_args(argv)
     names = ['images', args.split, metadata_file('', args.split).name]
     carry_out(lift(args.root, names), args.root, args.dry_run)

@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--mode', choices=('copy', 'hardlink'), default='copy')
     parser.add_argument('--version', default=VERSION,
                         help=f'version, or a file of draw_fashion.py (default: {VERSION})')
-    parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
+    parser.add_argument('--dry-run', action='store_true', help='only print what would be done')
     args = parser.parse_args(argv)
     version = read_version(args.version)
     split = Path(args.version).stem if args.version != VERSION else VERSION

@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('root', type=Path, help='folder of the dataset')
     parser.add_argument('--split', default=DEFAULT_SPLIT)
-    parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
+    parser.add_argument('--dry-run', action='store_true', help='only print what would be done')
     args = parser.parse_args(argv)
     steps = lift(args.root, ['images', args.split, metadata_file('', args.split).name])
     carry_out(steps, args.root, args.dry_run)

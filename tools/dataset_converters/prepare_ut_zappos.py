@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
                         help=f'the unpacked archive (default: {", ".join(SOURCES)} in ROOT)')
     parser.add_argument('--mode', choices=('copy', 'hardlink', 'symlink'), default='copy')
     parser.add_argument('--split', default=DEFAULT_SPLIT)
-    parser.add_argument('--dry-run', action='store_true', help='only say what would be done')
+    parser.add_argument('--dry-run', action='store_true', help='only print what would be done')
     args = parser.parse_args(argv)
     steps = lift(args.root, [args.split, metadata_file('', args.split).name])
     carry_out(steps, args.root, args.dry_run)

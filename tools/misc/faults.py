@@ -225,11 +225,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--count', type=int, default=1, help='of each fault (default: 1)')
-    parser.add_argument('--runs', nargs='+', choices=RUNS, default=RUNS, help='what is hurt: '
+    parser.add_argument('--runs', nargs='+', choices=RUNS, default=RUNS, help='runs to disturb: '
                         'training by epoch or iteration, prediction, or training on two ranks, '
                         'which takes half a minute per fault (default: all)')
     parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RANK_FAULTS], metavar='FAULT',
-                        help='these faults only (default: all)')
+                        help='only these faults (default: all)')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--log', help='file to which each outcome is added as a line of JSON; '
                         'faults that it has are not injected again, the table counts all of it')

@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     kinds = parser.add_subparsers(dest='kind', required=True)
     page = kinds.add_parser('page')
     page.add_argument('--clients', type=int, default=50)
-    page.add_argument('--requests', type=int, default=4, help='of each client')
+    page.add_argument('--requests', type=int, default=4, help='requests per client')
     for name, count in COUNTS.items():
         kinds.add_parser(name).add_argument('--count', type=int, default=count)
     for kind in kinds.choices.values():

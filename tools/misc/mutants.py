@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         help=f'from {", ".join(GROUPS)}; all by default')
     parser.add_argument('--count', type=int, default=40, help='mutants of each group')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--minutes', type=float, default=1e6, help='stop after so long')
+    parser.add_argument('--minutes', type=float, default=1e6, help='stop after this many minutes')
     parser.add_argument('--again', metavar='FILE', help='try the mutants that survived by this '
                         'file of --out, instead of a sample')
     parser.add_argument('--out', help='file to which each mutant is added as a JSON line')
