@@ -1,4 +1,4 @@
-"""Stands in for a frozen backbone whose features are on disk: training needs no backbone."""
+"""Replaces a frozen backbone whose features are on disk: training needs no backbone."""
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class CachedFeatures(BaseModule):
 
     @property
     def built(self) -> bool:
-        """Whether an image came and the backbone was built."""
+        """Whether the backbone was built, because it got an image."""
         return bool(self._tower)
 
     def expect(self, **around: Any) -> None:
@@ -82,7 +82,7 @@ class CachedFeatures(BaseModule):
         self._compared = False
 
     def init_weights(self) -> None:
-        """Nothing to draw; takes over from the folder whose features these are."""
+        """Reads from the folder which backbone the features come from."""
         if (Path(self.features).expanduser() / FACTS).exists():  # if not, the dataset says so
             self._compare()
 

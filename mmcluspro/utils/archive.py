@@ -1,4 +1,4 @@
-"""Checksums of zip archives (``torch.save``, ``.npz``), which torch itself does not look at."""
+"""Verifies checksums of zip archives (``torch.save``, ``.npz``), which torch itself does not."""
 from __future__ import annotations
 
 import re
@@ -25,7 +25,7 @@ def check_archive(file: Any, name: str) -> None:
 
     Args:
         file (str | Path | BinaryIO): The file; an open one is rewound.
-        name (str): What messages call it.
+        name (str): Name of the file for messages.
 
     Raises:
         FileError: Names the record.
@@ -87,7 +87,7 @@ def _check_records(archive: zipfile.ZipFile, name: str) -> None:
 def check_named_digest(path: Path) -> None:
     """Compares a file with the eight hex digits of its SHA-256 that its name ends with.
 
-    ``publish_model.py`` names files so, and so do OpenMMLab and torchvision. Other names pass.
+    ``mmcluspro publish``, OpenMMLab and torchvision name files in this way. Other names pass.
     """
     found = re.search(r'-([0-9a-f]{8})\.pth$', path.name)
     if not found or not re.search('[0-9]', found[1]):  # a word such as "-deadbeef" is not a digest

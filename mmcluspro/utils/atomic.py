@@ -1,8 +1,7 @@
-"""Writes files atomically: a file has its name only when it is complete and on the disk.
+"""Writes files atomically: a file gets its name only when it is complete and on disk.
 
-The unfinished file lies in the same folder and bears host and process in its name, so several
-processes may write the same file; the last one that finishes wins, or the first with
-``keep_first``.
+The unfinished file is in the same folder and has host and process in its name, so several processes
+may write the same file. The last one to finish wins, or the first with ``keep_first``.
 """
 import json
 import os
@@ -25,11 +24,11 @@ def atomic_path(path: str | Path, keep_first: bool = False,
                 keep_suffix: bool = False) -> Iterator[Path]:
     """Yields a temporary name to write to; when the block ends, the file gets its real name.
 
-    If the block raises, the temporary file is deleted and ``path`` stays as it was.
+    If the block raises, the temporary file is deleted and ``path`` does not change.
 
     Args:
         path (str | Path): Name of the finished file. Its folder must exist.
-        keep_first (bool): Leave a file that is there by then. Defaults to False.
+        keep_first (bool): Keep a file that exists by then. Defaults to False.
         keep_suffix (bool): End the temporary name like ``path``, for libraries that choose the
             format by the suffix. Defaults to False.
     """
@@ -51,7 +50,7 @@ def atomic_path(path: str | Path, keep_first: bool = False,
 
 
 def _touch(part: Path, path: Path) -> None:
-    """Fails before the work, not after, and with the name that the user knows."""
+    """Fails before the work, not after it, with the name that the user gave."""
     try:
         part.touch()
     except OSError as error:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 def find_device(device: str | torch.device | None = None) -> torch.device:
-    """The device that was asked for, or a GPU where there is one.
+    """The requested device, or a GPU if there is one.
 
     Raises:
-        ValueError: There is no such device; says what there is.
+        ValueError: The device does not exist; the message says which ones do.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device is None:
@@ -34,9 +34,10 @@ def find_device(device: str | torch.device | None = None) -> torch.device:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that can still be taken: of the device, what torch keeps unused included, or the host.
+    """Free bytes of a device, including memory that torch has reserved but not used, or of the
+    host.
 
-    Systems that do not tell give their whole memory, or 8 GB.
+    If the system does not report it, the total memory is returned, or 8 GB.
     """
     if device.type == 'cuda' and torch.cuda.is_available():
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -57,12 +58,12 @@ def free_bytes(device: torch.device) -> int:
 def upload(values: Any, device: torch.device) -> Tensor:
     """Integers as a tensor on a device; the host does not wait for the device.
 
-    ``torch.tensor(values, device='cuda')`` waits until the GPU has done everything it was asked
-    for. A copy from pinned memory takes its turn instead.
+    ``torch.tensor(values, device='cuda')`` waits until the GPU has finished all queued work. A copy
+    from pinned memory is queued instead.
 
     Args:
         values: An integer, or nested sequences of integers.
-        device (torch.device): Where they are needed.
+        device (torch.device): Target device.
 
     Returns:
         Tensor: int64, with the shape of ``values``.

@@ -1,4 +1,4 @@
-"""Digests of files, arrays and weights, the only ones of the package: they tell contents apart."""
+"""Digests of files, arrays and weights, to identify their contents."""
 import hashlib
 import json
 import zlib
@@ -63,7 +63,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> Tensor:
         tensors (Mapping[str, Tensor]): Named floating-point tensors.
 
     Returns:
-        Tensor: int64, shape (). On the meta device it holds nothing.
+        Tensor: int64, shape (); without a value on the meta device.
     """
     if any(tensor.is_meta for tensor in tensors.values()):
         return torch.empty((), dtype=torch.int64, device='meta')

@@ -18,11 +18,11 @@ from .atomic import atomic_path
 def one_process(name: str) -> Iterator[None]:
     """Admits one process at a time to the block, among all that use the same cache folder.
 
-    Where no lock can be made (a read-only cache), the block runs without one: nothing can be
-    written there either.
+    If no lock can be created (a read-only cache), the block runs without one, because nothing can
+    be written there.
 
     Args:
-        name (str): What the processes would do twice, for example the name of a file.
+        name (str): Name of the task, for example a file name.
     """
     safe = ''.join(letter if letter.isalnum() or letter in '._-' else '_' for letter in name)
     with ExitStack() as stack:
@@ -34,7 +34,7 @@ def one_process(name: str) -> Iterator[None]:
 
 
 def reachable(addresses: Iterable[str], seconds: float = 3) -> bool:
-    """Whether one of the servers answers; behind a proxy this is not looked at.
+    """Whether one of the servers answers; not checked behind a proxy.
 
     Args:
         addresses (Iterable[str]): https addresses.
@@ -62,7 +62,7 @@ def hub_address() -> str:
 
 
 def download(url: str, folder: str | Path | None = None) -> Path:
-    """Fetches a file unless it is there.
+    """Downloads a file unless it exists.
 
     Args:
         url (str): Its http(s) address.

@@ -9,7 +9,7 @@ LONGEST = 4096  # characters of a path; no system takes more
 
 
 def leaves(name: str) -> bool:
-    """Whether a name, as it is written, could mean something outside of a folder, or no file."""
+    """Whether a name, as written, could lead out of a folder or is not a file name."""
     if len(name) > LONGEST:
         return True
     parts = re.split(r'[/\\]', name)
@@ -18,7 +18,7 @@ def leaves(name: str) -> bool:
 
 
 def inside(root: str | Path, name: str) -> Path:
-    """``root / name``, refused where it leaves ``root``, also through links.
+    """``root / name``; refused if it leads out of ``root``, also through links.
 
     Args:
         root (str | Path): A folder; it may itself be a link.

@@ -1,4 +1,4 @@
-"""Locks on files, which the system releases when a process ends, however it ends."""
+"""File locks, which the system releases when a process ends for any reason."""
 from typing import IO, Any
 
 try:
@@ -10,13 +10,12 @@ except ImportError:  # Windows
 def take_lock(file: IO[Any], otherwise: bool = True) -> bool:
     """Locks an open file for this process, without waiting.
 
-    A POSIX record lock: forked children do not inherit it, and NFS servers and parallel file
-    systems share it between machines if they are mounted with locks.
+    It is a POSIX record lock: forked children do not inherit it, and NFS servers and parallel file
+        systems share it between machines if they are mounted with locks.
 
     Args:
         file (IO): Open for writing; the lock ends with it.
-        otherwise (bool): The answer on a system, or a file system, without locks. Defaults to
-            True.
+        otherwise (bool): Result on systems or file systems without locks. Defaults to True.
 
     Returns:
         bool: False while another process holds it.

@@ -50,7 +50,7 @@ def read_json(path: str | Path, kind: type | tuple[type, ...], remedy: str,
         path (str | Path): The file.
         kind (type): What the content must be, for example dict.
         remedy (str): What to do about a damaged file, a sentence.
-        values (int): Most values that the file may hold: three bytes, ``[],``, become 64 of
+        values (int): Maximum number of values in the file: three bytes, ``[],``, become 64 of
             memory. Defaults to 50 million.
     """
     text = read_text(path, remedy)

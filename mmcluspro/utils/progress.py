@@ -1,4 +1,4 @@
-"""How far a long step is, and how long it still takes."""
+"""Shows the progress of a long task and the time left."""
 from __future__ import annotations
 
 import math
@@ -12,11 +12,11 @@ PAUSE, LIVE_PAUSE = 20.0, 0.5  # seconds between two lines, in a file and on a t
 class Progress:
     """A line on stderr: redrawn in place on a terminal, otherwise a new one every twenty seconds.
 
-    A step that takes less than a pause prints nothing.
+    Tasks that take less than one interval print nothing.
 
     Args:
-        title (str): What runs.
-        total (int): How many units there are.
+        title (str): Name of the task.
+        total (int): Number of units.
         unit (str): Their name, in the plural. Defaults to 'images'.
         silent (bool): Print nothing. Defaults to False.
         say (Callable, optional): Gets the lines instead of stderr. Defaults to None.
@@ -34,11 +34,11 @@ class Progress:
         self.shown = 0  # characters of the line on a terminal
 
     def skip(self, count: int) -> None:
-        """Counts units that were there before; they say nothing about the speed."""
+        """Counts units that were done before; they do not count for the speed."""
         self.done += count
 
     def add(self, count: int = 1) -> None:
-        """Counts units that were made now."""
+        """Counts units that were done now."""
         self.done += count
         self.made += count
         now = self.clock()
@@ -74,7 +74,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """Formats a duration for people.
 
     Examples:
         >>> duration(42.4), duration(95), duration(3 * 3600 + 240)

@@ -32,14 +32,14 @@ MapLocation = str | torch.device | Callable | None
 
 
 def _history_method(owner: type, name: str) -> Any:
-    """Stands in for ``getattr``, by which HistoryBuffer pickles its methods."""
+    """Replaces ``getattr``, with which HistoryBuffer pickles its methods."""
     if owner is not HistoryBuffer or name not in ('min', 'max', 'current', 'mean'):
         raise pickle.UnpicklingError(f'Unsupported global: GLOBAL builtins.getattr of {name}')
     return getattr(HistoryBuffer, name)
 
 
 def _allowed() -> dict[str, Any]:
-    """Returns what may stand in a file beside tensors, by its pickled name."""
+    """Returns what a file may contain besides tensors, by its pickled name."""
     found: dict[str, Any] = {
         'mmengine.logging.history_buffer.HistoryBuffer': HistoryBuffer,
         'builtins.getattr': _history_method,
@@ -61,7 +61,7 @@ def _allowed() -> dict[str, Any]:
 
 
 class _TensorUnpickler(pickle._Unpickler):
-    """``weights_only`` for torch < 2.6, which cannot be taught a class; in Python, as torch's."""
+    """``weights_only`` in Python for torch < 2.6, which cannot be told to allow a class."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
@@ -91,7 +91,7 @@ def safe_load(file: Any, map_location: MapLocation = 'cpu', name: str | None = N
     Args:
         file: Path or binary file object.
         map_location: As in ``torch.load``. Defaults to 'cpu'.
-        name (str | None): What messages call the file. Defaults to the path.
+        name (str | None): Name of the file for messages. Defaults to the path.
 
     Returns:
         Any: What was saved: tensors in plain containers, and the training
@@ -176,7 +176,7 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = 'cpu') -> 
     """Loads a checkpoint from a file, an http(s) address or an s3 address.
 
     Args:
-        filename (str | Path): Where it is.
+        filename (str | Path): Path or address.
         map_location: As in ``torch.load``. Defaults to 'cpu'.
     """
     name = str(filename)
