@@ -90,6 +90,10 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
     route = choose_route(weights, arch, words, images['train'], names)
     path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'
     print(f'weights    {route.said}')
+    side = _only_side(rows)
+    if side:  # the AUC would be 0 in every epoch, and the first one the best
+        route.fields['default_hooks'] = dict(checkpoint=dict(save_best=f'czsl/{side}'))
+        print(f'best       epoch by its accuracy on {side} pairs: validation has no others')
     _write(path, _config(root.resolve(), source.resolve(), folder, route))
     print(f'config     {path}', flush=True)
     return OwnConfig(str(path), str(folder), route.stored)
@@ -115,6 +119,13 @@ def _counts(rows: list[TableRow]) -> str:
     seen = {(row.attribute, row.object) for row in rows if row.split == 'train'}
     return (f'{images["train"]} images to train, {images["val"]} to validate, {images["test"]} to '
             f'test; {len(seen)} seen and {len(pairs - seen)} unseen pairs')
+
+
+def _only_side(rows: list[TableRow]) -> str | None:
+    """'seen' or 'unseen' if all pairs of validation are of this kind, otherwise None."""
+    seen = {(row.attribute, row.object) for row in rows if row.split == 'train'}
+    kinds = {(row.attribute, row.object) in seen for row in rows if row.split == 'val'}
+    return None if len(kinds) != 1 else 'seen' if kinds == {True} else 'unseen'
 
 
 def _write(path: Path, text: str) -> None:

@@ -73,6 +73,22 @@ def test_a_csv_with_a_split_is_taken_as_it_is(photos):
         own_config(str(photos / 'mine.csv'), weights='tiny_clip')
 
 
+@pytest.mark.parametrize('phase_of, best', [
+    (lambda attr, i: ('train', 'val', 'test')[i % 3], 'czsl/seen'),
+    (lambda attr, i: 'val' if attr == 'wet' else ('train', 'test')[i % 2], 'czsl/unseen'),
+    (lambda attr, i: 'val' if attr == 'wet' else ('train', 'val', 'test')[i % 3], 'czsl/auc')])
+def test_validation_of_one_side_chooses_the_best_epoch_by_that_side(photos, capsys, phase_of, best):
+    rows = ['image,attribute,object,split']
+    for path in sorted(photos.rglob('*.png')):
+        attr, obj = path.parent.name.split('_')
+        name = path.relative_to(photos.parent)
+        rows.append(f'{name},{attr},{obj},{phase_of(attr, int(path.stem))}')
+    (photos.parent / 'more.csv').write_text('\n'.join(rows))
+    cfg = read_config(own_config('more.csv', weights='tiny_clip').config)
+    assert cfg.default_hooks.checkpoint.save_best == best
+    assert ('validation has no others' in capsys.readouterr().out) == (best != 'czsl/auc')
+
+
 def test_a_single_pair_and_missing_weights_are_named_before_training(photos, capsys):
     for folder in photos.iterdir():
         if folder.name != 'wet_cat':
