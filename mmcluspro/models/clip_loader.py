@@ -87,9 +87,9 @@ def arch_config(arch: str) -> dict:
     if config is None:
         close = get_close_matches(arch, open_clip.list_models(), n=5)
         raise ValueError(
-            f'open_clip has no architecture {arch!r} (field arch). '
-            f'{"Near it: " + ", ".join(close) + ". " if close else ""}'
-            'open_clip.list_models() names them all.')
+            f'arch={arch!r} is not an architecture of open_clip. '
+            f'{"Did you mean " + ", ".join(close) + "? " if close else ""}'
+            'open_clip.list_models() lists them all.')
     return config
 
 
