@@ -19,16 +19,21 @@ TEXT = dict(type='mmcluspro.CLIPText', arch='tiny_clip', pretrained='tiny_clip')
 
 @pytest.fixture(scope='module')
 def page():
-    """The names of all complete Python blocks; registered classes are removed afterwards."""
-    before = {registry: set(registry.module_dict) for registry in (MODELS, DATASETS)}
+    """The names of all complete Python blocks; their classes are registered meanwhile."""
+    registered = re.findall(r'register_module\(\)\nclass (\w+)', PAGE.read_text())
+
+    def forget():  # also those of other tests that run the page
+        for registry in (MODELS, DATASETS):
+            for name in registered:
+                registry.module_dict.pop(name, None)
+
+    forget()
     names: dict = {}
     text = re.sub(r'<!-- runs in.*?-->\n```python.*?```', '', PAGE.read_text(), flags=re.DOTALL)
     for block in re.findall(r'^```python\n(.*?)^```', text, flags=re.DOTALL | re.MULTILINE):
         exec(compile(block, str(PAGE), 'exec'), names)
     yield names
-    for registry, known in before.items():
-        for name in set(registry.module_dict) - known:
-            del registry.module_dict[name]
+    forget()
 
 
 @pytest.fixture(scope='module')
