@@ -16,11 +16,11 @@ def mlp(widths: Sequence[int], norm: bool = False, dropout: float = 0.0,
         last_act (bool): Whether a ReLU follows the last layer. Defaults to False.
     """
     layers: list[nn.Module] = []
-    for place, (before, after) in enumerate(pairwise(widths)):
+    *hidden, last = pairwise(widths)
+    for before, after in hidden:
         layers.append(nn.Linear(before, after))
-        if place == len(widths) - 2:
-            break
         if norm:
             layers.append(nn.LayerNorm(after))
         layers += [nn.ReLU(), nn.Dropout(dropout)]
+    layers.append(nn.Linear(*last))
     return nn.Sequential(*layers, *([nn.ReLU()] if last_act else []))

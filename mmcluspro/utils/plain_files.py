@@ -60,8 +60,6 @@ def read_json(path: str | Path, kind: type | tuple[type, ...], remedy: str,
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, FileError):
-            raise
         raise FileError(path, f'it is not JSON, or damaged ({reason_of(error)})', remedy) from None
     if not isinstance(content, kind):
         raise FileError(path, f'it holds a {type(content).__name__}', remedy)

@@ -1,0 +1,45 @@
+"""Answers without images, and configs that are no models."""
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmcluspro.apis.images import Item, Preprocessor
+from mmcluspro.apis.model import _build_config
+from mmcluspro.apis.ranking import rank
+from mmcluspro.datasets import CompositionSpace
+from mmcluspro.evaluation import Calibration
+from mmcluspro.models import Candidates, Scores
+
+SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False])
+
+
+def test_a_config_without_a_head_builds_no_model():
+    for fields in ({}, dict(model=dict(backbone=dict(type='x')))):
+        with pytest.raises(ValueError, match='The config for x.pth has no field model with a head'):
+            _build_config(Config(fields), SPACE, SimpleNamespace(name='x.pth'))
+
+
+@pytest.mark.parametrize('images', [0, 2])
+def test_every_image_gets_a_row(images):
+    scores = Scores(torch.tensor([[0.9, 0.1]]).expand(images, 2))
+    rows = list(rank(scores, Candidates.from_space(SPACE), Calibration(), 'log', 1))
+    assert len(rows) == images
+    for pairs, attributes, objects in rows:
+        assert (pairs[0].attribute, pairs[0].object, pairs[0].seen) == ('a', 'x', True)
+        assert attributes[0].name == 'a' and objects[0].name == 'x'
+
+
+def test_a_pipeline_of_the_users_own_prepares_pictures():
+    seen = []
+
+    def pipeline(results):
+        seen.append((results['img_shape'], results['ori_shape']))
+        return dict(inputs=torch.ones(3, 2, 2))
+
+    reader = object.__new__(Preprocessor)
+    reader.pipeline, reader.decoder, reader.background = pipeline, 'cv2', None
+    image, error = reader(Item('x', np.zeros((4, 6, 3), np.uint8), 'BGR'))
+    assert error is None and image.equal(torch.ones(3, 2, 2)) and seen == [((4, 6), (4, 6))]
