@@ -10,13 +10,12 @@ from PIL import Image
 from mmcluspro.datasets import CompositionSpace, TableCZSL
 from mmcluspro.datasets import image_folder as photos
 from mmcluspro.datasets.czsl_dataset import CZSLDataset
-from mmcluspro.datasets.fashion.selection import choose_unseen
 from mmcluspro.datasets.fashion.versions import DROPPED, read_version, write_version
 from mmcluspro.datasets.fast_loading import KeepPrepared
 from mmcluspro.datasets.file_steps import Step, carry_out
-from mmcluspro.datasets.grouping import NEAR, find_groups
 from mmcluspro.datasets.shapes import cache
-from mmcluspro.datasets.space_config import build_space
+from mmcluspro.datasets.space import build_space
+from mmcluspro.datasets.splitting import NEAR, find_groups
 from mmcluspro.datasets.table_file import TableRow, read_table
 from mmcluspro.errors import FileError
 
@@ -158,11 +157,6 @@ def test_many_files_are_counted_aloud(tmp_path):
     assert dict(result) == dict(missing=100)
     assert [line for line in said if '/100' in line and '->' not in line] == [
         f'{10 * (i + 1)}/100' for i in range(10)]
-
-
-def test_unseen_pairs_end_where_primitives_would_become_rare():
-    rule = SimpleNamespace(keep=1.0, unseen=0.5)
-    assert choose_unseen([('a', 'x'), ('a', 'y'), ('b', 'x'), ('b', 'y')], rule) == []
 
 
 def test_a_version_without_duplicates_has_one_file(tmp_path):

@@ -13,8 +13,7 @@ from mmengine.dist import get_rank
 from mmengine.runner import EpochBasedTrainLoop
 
 from mmcluspro.engine import loops, ranks, signals
-from mmcluspro.engine.clip_field import place_clip
-from mmcluspro.engine.data_field import _of_the_labels, place_data
+from mmcluspro.engine.config_fields import _of_the_labels, place_clip, place_data
 from mmcluspro.engine.generators import generator_state, restore_generators
 from mmcluspro.engine.launch import apply_options, load_config, start_cpu_process_group
 from mmcluspro.engine.messages import ConfigError, message, raised_here

@@ -4,10 +4,10 @@ import torch
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation.chosen import asked_calibration
+from mmcluspro.evaluation.feasibility import phase_worlds, world_candidates
 from mmcluspro.evaluation.metrics.czsl_metric import CZSLMetric
 from mmcluspro.evaluation.metrics.prediction_metric import PredictionMetric, _report
 from mmcluspro.evaluation.reduction import check_finite
-from mmcluspro.evaluation.worlds import phase_worlds, world_candidates
 
 SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False])
 

@@ -1,4 +1,5 @@
 """Tables, files and preparations that an export refuses or describes."""
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,12 +9,11 @@ import torch
 from torch import nn
 
 from mmcluspro.errors import FileError
-from mmcluspro.export import publish
 from mmcluspro.export.export_command import TOLERANCE, _judge
 from mmcluspro.export.image_side import ImageSide
-from mmcluspro.export.preprocessing import describe
-from mmcluspro.export.text_table import TEXTS, read_table, write_table
+from mmcluspro.export.text_table import TEXTS, describe, read_table, write_table
 
+publish = import_module('mmcluspro.export.publish')  # the package has a function of that name
 RESIZE = dict(step='resize', size=40, edge='short', backend='pillow', interpolation='bilinear')
 CROP = dict(step='crop', size=[32, 32])
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from mmcluspro.errors import FileError
 from mmcluspro.features import source
+from mmcluspro.features.cached import FeaturePreprocessor
 from mmcluspro.features.folder import read_json, sample_name, write_facts
-from mmcluspro.features.preprocessor import FeaturePreprocessor
 from mmcluspro.features.source import _digests, _resolve, build_frozen, one_vector
 from mmcluspro.features.store import FeatureStore
 from mmcluspro.utils.digest import checksum

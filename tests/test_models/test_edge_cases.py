@@ -6,11 +6,10 @@ from torch.nn import functional as F
 from mmcluspro.models import Features
 from mmcluspro.models.clustering import PrototypeBank, segments
 from mmcluspro.models.clustering.gcg import armijo
-from mmcluspro.models.clustering.health import bank_health
+from mmcluspro.models.clustering.health import bank_health, usage_balance
 from mmcluspro.models.clustering.joint import assign_together, update_together
 from mmcluspro.models.clustering.kmeans import spherical_kmeans
 from mmcluspro.models.clustering.local_aware import local_aware_assign
-from mmcluspro.models.clustering.usage import usage_balance
 from mmcluspro.models.mlp import mlp
 from mmcluspro.models.text import WordVectorText
 from mmcluspro.models.zoo import CAILAVision

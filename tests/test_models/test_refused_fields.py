@@ -15,7 +15,7 @@ from mmcluspro.models.clustering.local_aware import local_aware_assign
 from mmcluspro.models.heads.base_head import _build_losses
 from mmcluspro.models.necks.path_embedder import PathEmbedder
 from mmcluspro.models.state import check_state_keys
-from mmcluspro.models.text.token_frame import TokenFrame
+from mmcluspro.models.text.clip_tower import TokenFrame
 from mmcluspro.models.text.word_vectors import load_word_vectors
 from mmcluspro.models.zoo.msci import MultiStageTraction
 

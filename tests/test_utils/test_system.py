@@ -15,8 +15,7 @@ from mmcluspro.registry import _fields, hint
 from mmcluspro.utils import download as module
 from mmcluspro.utils import locks
 from mmcluspro.utils.archive import _check_records
-from mmcluspro.utils.device import find_device
-from mmcluspro.utils.free_memory import free_bytes
+from mmcluspro.utils.device import find_device, free_bytes
 from mmcluspro.utils.plain_files import read_json
 from mmcluspro.utils.safe_load import _TensorUnpickler, load_checkpoint
 

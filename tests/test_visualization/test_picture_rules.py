@@ -12,19 +12,20 @@ from mmcluspro.apis.prototype_images import NAME, PrototypeImages, as_jpeg
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes
-from mmcluspro.visualization import options, phase_run, report_hook, thumbnails
+from mmcluspro.flags.picture_flags import parse_cases
+from mmcluspro.visualization import curve_plot, make_report, options, phase_run, thumbnails
+from mmcluspro.visualization import run_hooks as report_hook
+from mmcluspro.visualization import tsne as draw_tsne
 from mmcluspro.visualization.cases import draw_cases
-from mmcluspro.visualization.commands import draw_curves, draw_tsne, make_report
-from mmcluspro.visualization.commands.draw_cases import parse_args as parse_cases
-from mmcluspro.visualization.commands.draw_prototypes import check_banks
 from mmcluspro.visualization.confusion import Confusion
 from mmcluspro.visualization.phase_answers import PhaseAnswers
 from mmcluspro.visualization.primitives import most_frequent
+from mmcluspro.visualization.prototype_plot import check_banks
 from mmcluspro.visualization.report import report_build
 from mmcluspro.visualization.report.report_page import Report
 from mmcluspro.visualization.report.report_parts import charts
 from mmcluspro.visualization.report.run_history import RunFiles
-from mmcluspro.visualization.report_hook import ReportHook
+from mmcluspro.visualization.run_hooks import ReportHook
 from mmcluspro.visualization.tsne import Cloud
 from mmcluspro.visualization.tsne import draw_tsne as draw
 
@@ -61,9 +62,9 @@ def test_cases_are_of_one_or_two_models_and_some_images(words, capsys):
     ([dict(open=SimpleNamespace(auc=1, hm=2, curve=None)), {}],
      'Not every run was evaluated in the open world: choose the other one with --world')])
 def test_runs_that_lack_a_world_are_not_drawn(stored, words, monkeypatch):
-    monkeypatch.setattr(draw_curves, 'read_run', lambda run, phase: stored[int(run)])
+    monkeypatch.setattr(curve_plot, 'read_run', lambda run, phase: stored[int(run)])
     with pytest.raises(ValueError, match=words):
-        draw_curves.main(['0', '1'])
+        curve_plot.main(['0', '1'])
 
 
 def test_prototypes_that_were_never_made_are_named():
