@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
     'metric': ([f'{EVALUATION}/{name}.py'
                 for name in ('curve', 'reduction', 'score_matrix', 'top')],
                ['test_evaluation/test_score_matrix.py', 'test_evaluation/test_czsl_metric.py']),
-    'transport': ([f'{CLUSTERING}/{name}.py' for name in ('transport', 'gcg', 'exact')],
+    'transport': ([f'{CLUSTERING}/{name}.py' for name in ('transport', 'gcg')],
                   ['test_models/test_transport.py', 'test_models/test_gcg.py',
                    'test_models/test_assigners.py']),
     'bank': ([f'{CLUSTERING}/{name}.py' for name in ('update', 'queue', 'segments', 'prototypes')],
