@@ -130,12 +130,13 @@ class PretendCuda:
 
 def storages(tensor):
     """The memory of a tensor: one, or those of its parts for a sparse one."""
-    if tensor.is_meta:
-        return []
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
-        parts = ([tensor] if tensor.layout is torch.strided
-                 else [tensor._indices(), tensor._values()])
-        return [part.untyped_storage() for part in parts]
+    with torch._C.DisableTorchFunction():
+        if tensor.is_meta:
+            return []
+        if tensor.layout is torch.strided:
+            return [tensor.untyped_storage()]
+        with _disable_current_modes():
+            return [part.untyped_storage() for part in (tensor._indices(), tensor._values())]
 
 
 class _Functions(TorchFunctionMode):
@@ -239,21 +240,21 @@ class _Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        place = self._check(func, args, kwargs)
-        known = {storage._cdata for tensor in tree_leaves((args, kwargs))
-                 if isinstance(tensor, Tensor) for storage in storages(tensor)}
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        place = self._check(func, tensors)
+        if place == CPU:
+            return func(*args, **kwargs)
+        known = {storage._cdata for tensor in tensors for storage in storages(tensor)}
         result = func(*args, **kwargs)
-        if place == CUDA:
-            for tensor in tree_leaves(result):
-                if isinstance(tensor, Tensor) and not any(
-                        storage._cdata in known for storage in storages(tensor)):
-                    self.world.place(tensor, CUDA)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and not any(
+                    storage._cdata in known for storage in storages(tensor)):
+                self.world.place(tensor, CUDA)
         return result
 
-    def _check(self, func, args, kwargs):
+    def _check(self, func, tensors):
         """The device of the result."""
         name = func.overloadpacket.__name__
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if not tensors:
             return self.world._places[-1]
         places = [self.world.device(tensor) for tensor in tensors]
