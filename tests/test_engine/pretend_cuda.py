@@ -20,7 +20,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 
 TORCH = Path(torch.__file__).parent
 CUDA, CPU = torch.device('cuda', 0), torch.device('cpu')
@@ -121,11 +120,22 @@ class PretendCuda:
         self.waits[name, Path(frame.f_code.co_filename).name, frame.f_code.co_name] += 1
 
     def devices(self, *values):
-        return {self.device(value) for value in tree_leaves(values) if isinstance(value, Tensor)}
+        return {self.device(tensor) for tensor in tensors_in(values)}
 
     def fail(self, message):
         self.faults.append(message)
         raise DeviceFault(message)
+
+
+def tensors_in(value):
+    """Tensors in tuples, lists and dicts; torch's own tree functions take a third of a run."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (tuple, list)):
+        return []
+    return [tensor for item in value for tensor in tensors_in(item)]
 
 
 def storages(tensor):
@@ -187,9 +197,8 @@ class _Functions(TorchFunctionMode):
             self.world._places.pop()
 
     def _retag(self, result, place):
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
-                self.world.place(tensor, place)
+        for tensor in tensors_in(result):
+            self.world.place(tensor, place)
 
     def _move(self, func, args, kwargs):
         tensor, *rest = args
@@ -240,15 +249,14 @@ class _Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tensors = tensors_in((args, kwargs))
         place = self._check(func, tensors)
         if place == CPU:
             return func(*args, **kwargs)
         known = {storage._cdata for tensor in tensors for storage in storages(tensor)}
         result = func(*args, **kwargs)
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor) and not any(
-                    storage._cdata in known for storage in storages(tensor)):
+        for tensor in tensors_in(result):
+            if not any(storage._cdata in known for storage in storages(tensor)):
                 self.world.place(tensor, CUDA)
         return result
 
