@@ -112,7 +112,7 @@ def test_pairs_may_stand_in_a_file(inferencer, pictures, tmp_path):
 
 def test_new_words_come_in_by_their_tokens_and_leave_the_known_alone(inferencer, pictures):
     before = inferencer(pictures[:2])
-    with pytest.warns(UserWarning, match="no attribute 'shiny'"):
+    with pytest.warns(UserWarning, match="data: attribute 'shiny'"):
         answer, = inferencer(pictures[0], pairs=[('shiny', 'star'), ('red', 'star')])
     text = inferencer.model.head.text
     table = text.prompt.attributes

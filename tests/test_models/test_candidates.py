@@ -41,7 +41,7 @@ def text():
 def test_listed_names_keep_those_that_occur_and_add_the_new_ones(text):
     space = CompositionSpace(['old', 'red'], ['cat', 'dog', 'sofa'], [[0, 0], [1, 2]],
                              [True, False])
-    with pytest.warns(UserWarning, match="no object 'teapot'"):
+    with pytest.warns(UserWarning, match="data: object 'teapot'"):
         got = Candidates.from_names(
             text, space, [('red', 'teapot'), ('red', 'cat'), ('old', 'cat'), ('red', 'sofa')])
 

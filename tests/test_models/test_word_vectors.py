@@ -135,7 +135,7 @@ def test_damaged_files_say_where(tmp_path, name, damage, message):
 def test_damaged_archives(tmp_path, size):
     path = write(tmp_path, 'table.npz')
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r'table\.npz.*: the file is no \.npz'):
+    with pytest.raises(ValueError, match=r'table\.npz.*: it is not an \.npz'):
         load_word_vectors(path, ['cat'])
 
 
@@ -168,7 +168,7 @@ def test_sizes_are_bounded(tmp_path, name, content, message):
 def test_archives_cannot_run_code(tmp_path):
     path = tmp_path / 'bad.npz'
     np.savez(path, words=np.array(['cat'], dtype=object), vectors=np.ones((1, 2)))
-    with pytest.raises(ValueError, match=r"bad\.npz, array 'words': the file is no \.npz"):
+    with pytest.raises(ValueError, match=r"bad\.npz, array 'words': it is not an \.npz"):
         load_word_vectors(path, ['cat'])
 
 
