@@ -7,7 +7,7 @@ from torch import nn
 
 from mmcluspro.apis.checkpoint_file import _space
 from mmcluspro.apis.config_text import LENGTH, parse_config
-from mmcluspro.description import Refusal
+from mmcluspro.description import Refusal, defaults
 from mmcluspro.description import build as module
 from mmcluspro.description.budget import LARGEST_DINO, _tower, limited
 from mmcluspro.description.build import _check_towers, _text, _towers, given_weights
@@ -155,3 +155,29 @@ def test_labels_of_a_checkpoint_are_there_and_not_endless(monkeypatch):
     space = dict(attributes=['a', 'b'], objects=['c', 'd'], pairs=[[0, 0]], seen=[True])
     with pytest.raises(ValueError, match='2 attributes x 2 objects are more than 3 pairs'):
         _space(dict(space=space))
+
+
+class Root:
+
+    def __init__(self, b=(2, ), **kwargs):
+        pass
+
+
+class Stop:
+
+    def __init__(self, c=3):
+        pass
+
+
+@pytest.mark.parametrize('base, found', [(Root, dict(a=1, b=[2])), (Stop, dict(a=1, c=3))])
+def test_defaults_are_gathered_as_far_as_fields_are_handed_on(base, found, monkeypatch):
+    class Part(base):
+
+        def __init__(self, a=1, **kwargs):
+            pass
+
+    class Child(Part):
+        pass
+
+    monkeypatch.setattr(defaults.MODELS, 'get', lambda name: Child)
+    assert defaults._defaults('Child') == found

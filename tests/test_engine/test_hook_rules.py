@@ -94,8 +94,8 @@ def test_resuming_removes_the_epoch_that_a_killed_run_had_replaced(resume, left,
 
 def test_a_checkpoint_inside_an_epoch_needs_our_loops():
     runner = SimpleNamespace(_train_loop=object(), _resume=True)
-    with pytest.raises(ValueError, match="inside an epoch, where only runner_type='mmcluspro."
-                       r"ResumableRunner' can go on.*or resume from an epoch_\*.pth"):
+    with pytest.raises(ValueError, match="inside an epoch, .*runner_type='mmcluspro."
+                       r"ResumableRunner'.*or resume from an epoch_\*.pth"):
         SafeCheckpointHook().after_load_checkpoint(runner, dict(meta=dict(position={})))
     runner._resume = False  # only the weights are wanted
     SafeCheckpointHook().after_load_checkpoint(runner, dict(meta=dict(position={})))
@@ -332,3 +332,26 @@ def test_a_checkpoint_without_labels_is_taken_as_it_is():
 def test_without_metrics_that_wait_nothing_is_calibrated():
     runner = SimpleNamespace(test_evaluator=SimpleNamespace(metrics=[]), val_evaluator=object())
     assert needs_calibration(runner) is False
+
+
+@pytest.mark.parametrize('wants', [[True, False], [False], []])
+def test_feasibility_is_computed_for_metrics_that_want_it(wants, monkeypatch):
+    set_for, computed = [], []
+    metrics = [SimpleNamespace(
+        world='open', wants_feasibility=want, set_link=lambda link, row=row: set_for.append(
+            (row, link)), set_feasibility=lambda rho, row=row: set_for.append((row, rho)))
+        for row, want in enumerate(wants)]
+    place = 'mmcluspro.engine.hooks.candidates_hook.'
+    monkeypatch.setattr(f'{place}czsl_metrics', lambda evaluator: metrics)
+    monkeypatch.setattr(f'{place}phase_worlds', lambda space, worlds: (space, worlds))
+    monkeypatch.setattr(f'{place}head_feasibility', lambda *args: computed.append(1) or 'rho')
+    asked = []
+    model = nn.Module()
+    model.head = SimpleNamespace(link='log', forget_adaptation=lambda: asked.append('forget'))
+    model.answer_from = asked.append
+    loop = SimpleNamespace(dataloader=SimpleNamespace(dataset=SimpleNamespace(space='space')))
+    CandidatesHook()._prepare(SimpleNamespace(model=model), loop, None)
+    assert asked == [('space', {'open'} if wants else set()), 'forget']
+    assert computed == [1] * any(wants)
+    assert set_for == [(row, value) for row in range(len(wants))
+                       for value in (['log', 'rho'] if any(wants) else ['log'])]

@@ -1,9 +1,12 @@
 """Models where something is empty, single, or not there."""
 import pytest
 import torch
+from open_clip.model import CLIP, CustomTextCLIP
 from torch.nn import functional as F
 
-from mmcluspro.models import Features
+from mmcluspro.models import Features, clip_loader
+from mmcluspro.models.backbones import ProjectedBackbone
+from mmcluspro.models.clip_weights import fill_weights
 from mmcluspro.models.clustering import PrototypeBank, segments
 from mmcluspro.models.clustering.gcg import armijo
 from mmcluspro.models.clustering.health import bank_health, usage_balance
@@ -179,3 +182,38 @@ def test_norms_of_the_text_tower_learn_on_request(clip_head):
     kept, norms = learned(False), learned(True)
     assert not any('text_projection' in name or 'ln_final' in name for name in kept)
     assert any('text_projection' in name for name in norms) and kept < norms
+
+
+@pytest.mark.parametrize('frozen', [True, False])
+def test_a_projection_from_a_file_is_frozen_with_its_backbone(frozen, tmp_path):
+    path = tmp_path / 'clip.pt'
+    weights = {'visual.proj.weight': torch.randn(5, 84), 'visual.proj.bias': torch.randn(5)}
+    torch.save(weights, path)
+    tower = ProjectedBackbone(dict(type='mmpretrain.LeNet5'), 84, 5, pool=None, frozen=frozen,
+                              pretrained=str(path))
+    assert tower.proj.weight.equal(weights['visual.proj.weight'])
+    assert {p.requires_grad for p in tower.parameters()} == {not frozen}
+
+
+def test_weights_of_one_layout_fill_the_other(small_configs):
+    fields = dict(embed_dim=24, vision_cfg=dict(image_size=32, patch_size=8, width=48,
+                                                head_width=12, layers=1),
+                  text_cfg=dict(context_length=16, vocab_size=64, width=32, heads=2, layers=1))
+    plain, custom = CLIP(**fields), CustomTextCLIP(**fields)
+    fill_weights(custom, plain.state_dict(), 'small', 'own.pt', resample=False)
+    assert custom.text.positional_embedding.equal(plain.positional_embedding)
+    assert custom.text.token_embedding.weight.equal(plain.token_embedding.weight)
+    assert custom.visual.proj.equal(plain.visual.proj)
+
+
+@pytest.mark.parametrize('suffix, reader', [('.npz', 'arrays'), ('.pt', 'tensors')])
+def test_arrays_of_big_vision_are_read_by_open_clip(suffix, reader, monkeypatch, tmp_path):
+    read = []
+    state = clip_loader.load_clip('small_gelu').state_dict()
+    monkeypatch.setattr(clip_loader, '_find_tag', lambda *args: dict(hf_hub='x'))
+    monkeypatch.setattr(clip_loader, '_download', lambda *args: tmp_path / f'x{suffix}')
+    monkeypatch.setattr(clip_loader, 'load_checkpoint', lambda model, path: read.append('arrays'))
+    monkeypatch.setattr(clip_loader, 'read_weights',
+                        lambda path: read.append('tensors') or (state, False))
+    clip_loader.load_clip('small_gelu', 'ours')
+    assert read == [reader]

@@ -13,7 +13,16 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes
 from mmcluspro.flags.picture_flags import parse_cases
-from mmcluspro.visualization import curve_plot, make_report, options, phase_run, thumbnails
+from mmcluspro.models import Candidates
+from mmcluspro.models.clustering import PrototypeBank
+from mmcluspro.visualization import (
+    curve_plot,
+    make_report,
+    options,
+    phase_answers,
+    phase_run,
+    thumbnails,
+)
 from mmcluspro.visualization import run_hooks as report_hook
 from mmcluspro.visualization import tsne as draw_tsne
 from mmcluspro.visualization.cases import draw_cases
@@ -316,3 +325,31 @@ def test_examples_end_with_the_images(monkeypatch):
     assert len(few.examples) == len(few.pictures) == 2
     assert sorted((item.attribute, item.object, item.seen) for item in many.examples) == [
         ('a', 'x', True), ('a', 'y', True), ('b', 'x', False)]
+
+
+def test_branches_without_a_bank_have_no_pictures(monkeypatch):
+    torch.manual_seed(0)
+    bank = PrototypeBank(2, 3, num_prototypes=1)
+    features, labels = torch.eye(3)[:2], torch.tensor([0, 1])
+    bank.initialise(features, labels)
+    model = SimpleNamespace(head=SimpleNamespace(prototypes=dict(attr=bank)))
+    monkeypatch.setattr(thumbnails, 'image_batches', lambda *args: [
+        (torch.tensor([0, 1]), None, dict(attr=labels, obj=labels))])
+    monkeypatch.setattr(thumbnails, 'unit_features', lambda feats: dict(attr=features,
+                                                                        obj=features))
+    monkeypatch.setattr(thumbnails, 'picture', lambda data, index: np.zeros((4, 4, 3), np.uint8))
+    found = thumbnails.prototype_images(model, Data(), count=1)
+    assert list(found.prototypes) == ['attr'] and len(found.pictures) == 2
+    assert [row.share for row in found.prototypes['attr'].values()] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize('seen_bias, answer', [(None, 0), (0.0, 0), (1.0, 2)])
+def test_a_bias_against_seen_pairs_changes_answers(seen_bias, answer, monkeypatch):
+    head = SimpleNamespace(known_candidates=Candidates.from_space(SPACE), link='log')
+    model = SimpleNamespace(head=head, meta={})
+    labels = dict(attr=torch.tensor([1]), obj=torch.tensor([0]))
+    scores = torch.tensor([[0.5, 0.1, 0.4]])
+    monkeypatch.setattr(phase_answers, 'scored_batches', lambda *args: [
+        (torch.tensor([7]), None, labels, scores)])
+    found = phase_answers.answer_phase(model, None, seen_bias=seen_bias)
+    assert found.outcomes.answer.tolist() == [answer] and found.index.tolist() == [7]
