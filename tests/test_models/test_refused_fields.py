@@ -91,7 +91,7 @@ def test_weights_are_tensors_of_their_own_under_names(state, words):
     (dict(words=np.array(['red', 'cat']), vectors=np.ones((3, 2))), r'vectors is \(3, 2\)'),
     (dict(words=np.array([1, 2]), vectors=np.ones((2, 2))), r'words is int64 \(2,\)'),
     (dict(words=np.array(['red']), vectors=np.ones(1)), r'vectors is \(1,\)'),
-    (dict(red=np.ones(2), cat=np.ones(3)), r'its vectors have the widths \[2, 3\]'),
+    (dict(red=np.ones(2), cat=np.ones(3)), r'its vectors have .*widths.* \[2, 3\]'),
     (dict(red=np.array([True, False])), "word 'red'.*numbers expected, got bool"),
 ])
 def test_word_vectors_of_an_npz_are_checked(arrays, words, tmp_path):

@@ -74,9 +74,9 @@ def test_many_views_are_not_more_than_the_file(tmp_path):
 
 
 @pytest.mark.parametrize('value, words', [
-    (tensor(source=storage(kind='file')), 'a record that is no storage'),
-    (tensor(source=storage(dtype=plain('float'))), 'a record that is no storage'),
-    (tensor(source=storage(count='4')), 'a record that is no storage'),
+    (tensor(source=storage(kind='file')), 'a record that is not? .*storage'),
+    (tensor(source=storage(dtype=plain('float'))), 'a record that is not? .*storage'),
+    (tensor(source=storage(count='4')), 'a record that is not? .*storage'),
     (tensor(offset=-1), 'a tensor of an impossible shape'),
     (tensor(size=(2, 2)), 'a tensor of an impossible shape'),
     (tensor(size=(True, )), 'a tensor of an impossible shape'),

@@ -136,8 +136,7 @@ def test_a_hint_for_a_registry_that_is_not_ours_names_the_import():
     assert hint('Foo', 'visualizer') == (
         "If it is yours, import it with custom_imports=dict(imports=['your_package']) in the "
         'config.')
-    assert hint('FiniteHook', 'model') == (
-        "'mmcluspro.FiniteHook' is a hook, not a model: it stands in the wrong field.")
+    assert hint('FiniteHook', 'model').startswith("'mmcluspro.FiniteHook' is a hook, not a model")
 
 
 def test_fields_are_listed_for_classes_of_ours():
