@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from draw_fashion import Rule, draw_version, groups_of, near_pairs
+from draw_fashion import Rule, choose_unseen, draw_version, groups_of, near_pairs
 from PIL import Image
 from torch.nn import functional as F
 
@@ -74,6 +74,12 @@ def make_table(seed=0, colours=9, kinds=12):
                          for i in range(number + 5 * (o == kinds - 1))]
     products += [Product(10**6 + i, 'Multi', 'k0') for i in range(20)]
     return products
+
+
+def test_unseen_pairs_end_where_primitives_would_become_rare():
+    pairs = [('a', 'x'), ('a', 'y'), ('b', 'x'), ('b', 'y')]
+    assert choose_unseen(pairs, Rule(keep=1.0, unseen=0.5)) == []
+    assert choose_unseen(pairs, Rule(keep=0.5, unseen=0.5)) == [('a', 'x'), ('b', 'y')]
 
 
 @pytest.mark.parametrize('seed', [0, 1, 2])
