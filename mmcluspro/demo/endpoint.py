@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from mmcluspro.apis.images import Item
 
@@ -16,8 +17,12 @@ from .logic import Classifier
 
 PATH = '/predict'
 MAX_BYTES = 20 * 1024**2
+MOST_READ = 10 * MAX_BYTES  # of a body that is too long, before the connection is cut
 MAX_WAITING, MAX_TOP = 20, 20
-MAX_SECONDS = 60  # for the body: who sends it byte by byte must not keep a place for ever
+# Bodies that arrive have places of their own: those that come byte by byte keep no one else away.
+MAX_ARRIVING, MAX_HELD = 200, 200 * 1024**2
+MAX_SECONDS = 60  # for a body
+BUSY = 'Too many requests are waiting. Try again in a few seconds.'
 
 
 class Endpoint:
@@ -30,27 +35,71 @@ class Endpoint:
 
     def __init__(self, classifier: Classifier, folder: str) -> None:
         self.classifier, self.folder = classifier, folder
-        self.waiting = 0
+        self.arriving = self.waiting = self.held = 0  # bodies, requests, bytes
 
     async def answer(self, request: Request) -> JSONResponse:
         """The picture is the body; ``top_k`` and ``pair`` (``attribute,object``) are optional."""
-        if self.waiting >= MAX_WAITING:
-            return _error('Too many requests are waiting. Try again in a few seconds.', 503)
-        self.waiting += 1
+        if self.waiting >= MAX_WAITING or self.arriving >= MAX_ARRIVING:
+            return _error(BUSY, 503)
+        parts: list[bytes] = []
         try:
-            body = await asyncio.wait_for(_body(request), MAX_SECONDS)
-            if body is None:
-                return _error(f'The picture has more than {MAX_BYTES // 1024**2} MB.', 413)
+            refused = await self._receive(request, parts)
+            if refused is not None:
+                return refused
             pairs = request.query_params.getlist('pair')
             top_k = _number(request.query_params.get('top_k', '3'))
-            found = await asyncio.to_thread(self._answer, body, pairs, top_k)
-        except asyncio.TimeoutError:
-            return _error(f'The picture took more than {MAX_SECONDS} seconds to arrive.', 408)
+            if self.waiting >= MAX_WAITING:
+                return _error(BUSY, 503)
+            self.waiting += 1
+            try:
+                found = await asyncio.to_thread(self._answer, b''.join(parts), pairs, top_k)
+            finally:
+                self.waiting -= 1
         except ValueError as error:
             return _error(str(error), 400)
+        except OSError:  # its text would name a path of the server
+            return _error('The server has no room for the picture. Try again later.', 503)
         finally:
-            self.waiting -= 1
+            self._drop(parts)
         return JSONResponse(found, 400 if found['error'] else 200)
+
+    def _drop(self, parts: list[bytes]) -> None:
+        self.held -= sum(map(len, parts))
+        parts.clear()
+
+    async def _receive(self, request: Request, parts: list[bytes]) -> JSONResponse | None:
+        """Reads the body into ``parts``, or says why not."""
+        async def read() -> JSONResponse | None:
+            size, declared = 0, request.headers.get('content-length', '')
+            too_long = declared.isdigit() and (len(declared) > 12 or int(declared) > MAX_BYTES)
+            async for part in request.stream():
+                size += len(part)
+                if too_long or size > MAX_BYTES:  # not kept, but read: a client that still sends
+                    too_long = True  # would not see the answer
+                    self._drop(parts)
+                    if size > MOST_READ:
+                        break
+                    continue
+                if self.held + len(part) > MAX_HELD:
+                    return _error(BUSY, 503)
+                parts.append(part)
+                self.held += len(part)
+            if too_long:
+                return _error(f'The picture has more than {MAX_BYTES // 1024**2} MB.', 413)
+            if not size:
+                raise ValueError('The body is empty: send a picture, for example with curl '
+                                 '--data-binary @photo.jpg.')
+            return None
+
+        self.arriving += 1
+        try:
+            return await asyncio.wait_for(read(), MAX_SECONDS)
+        except asyncio.TimeoutError:
+            return _error(f'The picture took more than {MAX_SECONDS} seconds to arrive.', 408)
+        except ClientDisconnect:
+            return _error('The connection ended before the picture was there.', 400)
+        finally:
+            self.arriving -= 1
 
     def _answer(self, body: bytes, pairs: list[str], top_k: int) -> dict[str, Any]:
         chosen = parse_pairs('\n'.join(pairs)) if pairs else None
@@ -63,20 +112,6 @@ class Endpoint:
         if found['error']:  # may name the file
             found['error'] = found['error'].replace(file.name, 'the upload')
         return found
-
-
-async def _body(request: Request) -> bytes | None:
-    """The body of a request, or None if it is too long; reading stops at the limit."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MAX_BYTES:
-            return None
-        parts.append(part)
-    if not size:
-        raise ValueError('The body is empty: send a picture, for example with curl --data-binary '
-                         '@photo.jpg.')
-    return b''.join(parts)
 
 
 def _number(text: str) -> int:

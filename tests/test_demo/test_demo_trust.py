@@ -5,6 +5,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -212,6 +213,16 @@ def predict(page, body, query=''):
         return error.code, json.loads(error.read())
 
 
+def counted(page):
+    """Bodies that arrive, requests that wait, bytes held; the server may need a moment."""
+    endpoint = page[0].endpoint
+    for _ in range(100):
+        if not endpoint.arriving:
+            break
+        time.sleep(0.05)
+    return endpoint.arriving, endpoint.waiting, endpoint.held
+
+
 def test_curl_gets_what_the_inferencer_answers(page, picture):
     curl = shutil.which('curl')
     if curl is None:
@@ -256,7 +267,7 @@ def test_the_endpoint_bounds_what_it_reads_and_leaves_nothing(page, png_bomb):
 def test_a_long_queue_at_the_endpoint_is_refused(page, picture, monkeypatch):
     monkeypatch.setattr(page[0].endpoint, 'waiting', 20)
     status, answer = predict(page, picture.read_bytes())
-    assert status == 503 and 'try again' in answer['error']
+    assert status == 503 and 'ry again' in answer['error']
 
 
 def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch):
@@ -265,4 +276,37 @@ def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch)
     with socket.create_connection((address.hostname, address.port), timeout=20) as line:
         line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc')
         assert b' 408 ' in line.recv(4096).partition(b'\r\n')[0]
-    assert page[0].endpoint.waiting == 0
+    assert counted(page) == (0, 0, 0)
+
+
+def test_slow_bodies_keep_no_one_else_away(page, picture, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_WAITING', 1)
+    address = urllib.parse.urlsplit(page[1])
+    lines = [socket.create_connection((address.hostname, address.port)) for _ in range(3)]
+    try:
+        for line in lines:
+            line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc')
+        while page[0].endpoint.arriving < 3 or page[0].endpoint.held < 9:
+            time.sleep(0.01)
+        assert predict(page, picture.read_bytes())[0] == 200
+        monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_ARRIVING', 3)
+        assert predict(page, picture.read_bytes())[0] == 503
+    finally:
+        for line in lines:
+            line.close()
+    assert counted(page) == (0, 0, 0), 'bodies that were given up keep their places'
+
+
+def test_bytes_of_all_bodies_together_are_bounded(page, picture, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_HELD', 100)
+    status, answer = predict(page, picture.read_bytes())
+    assert status == 503 and 'ry again' in answer['error']
+    assert counted(page) == (0, 0, 0)
+
+
+def test_a_full_disk_is_said_without_a_path(page, picture, monkeypatch):
+    def full(**_):
+        raise OSError(28, 'No space left on device', '/secret/place')
+    monkeypatch.setattr('mmcluspro.demo.endpoint.tempfile.NamedTemporaryFile', full)
+    status, answer = predict(page, picture.read_bytes())
+    assert status == 503 and 'no room' in answer['error'] and 'secret' not in answer['error']

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,9 @@ from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
 from mmcluspro.models.clustering import entropic_plan, gcg, structure_aware_plan
+from mmcluspro.models.clustering.exact import exact_plan
 from mmcluspro.models.clustering.problems import Branches, build_problems
+from mmcluspro.models.clustering.solution import plan_rows
 
 
 def make_problem(num, columns, temperature=1.0, seed=0, dim=8):
@@ -234,3 +238,24 @@ def test_the_line_search_halves_the_step_at_least():
 
     gcg.armijo(along, torch.zeros(1), -torch.ones(1), torch.ones(1, dtype=torch.bool), c1=0.4)
     assert asked == [1.0, 0.5]
+
+
+@pytest.mark.parametrize('kappa, epsilon', [(1.0, 0.05), (0.5, 0.2)])
+def test_potentials_and_coupling_of_the_exact_solver_give_its_plan_again(kappa, epsilon):
+    """The fixed point: rows made of v and Z (solution.py) balance the columns, and make Z."""
+    torch.manual_seed(0)
+    features = normalize(torch.randn(2, 12, 6, dtype=torch.float64), dim=2)
+    prototypes = normalize(torch.randn(2, 3, 6, dtype=torch.float64), dim=2)
+    problems = SimpleNamespace(
+        row_mask=torch.ones(2, 12, dtype=torch.bool), col_mask=torch.ones(2, 3, dtype=torch.bool),
+        similarity=features @ features.transpose(1, 2),
+        cosine=prototypes @ features.transpose(1, 2))
+    found = exact_plan(problems, torch.tensor([True, True]), kappa, epsilon, max_iter=500,
+                       tol=1e-14)
+    coupled = torch.bmm(found.coupling, problems.similarity)
+    rows = plan_rows(problems.cosine, coupled, found.potential[:, :, None],
+                     problems.col_mask[:, :, None], kappa, epsilon, 1.0)
+    torch.testing.assert_close(rows.mean(dim=2), torch.full((2, 3), 1 / 3, dtype=torch.float64),
+                               rtol=0, atol=1e-4)
+    q = problems.cosine.softmax(dim=1)
+    torch.testing.assert_close(q * rows / 12, found.coupling, rtol=0, atol=1e-4)

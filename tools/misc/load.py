@@ -1,14 +1,17 @@
 """The page and prediction under load: how long answers take, and whether memory stays the same.
 
     python tools/misc/load.py page --clients 50 --requests 4
+    python tools/misc/load.py endpoint --clients 50 --files 1000
     python tools/misc/load.py predict --count 10000
     python tools/misc/load.py train --count 3000
     python tools/misc/load.py names --count 100000
 
 ``page`` starts ``mmcluspro demo`` in a process of its own; clients upload a picture and ask, all at
-once, each request with a new word. ``predict`` calls the inferencer again and again, every tenth
-call with new words. ``train`` trains for so many iterations, ``names`` asks for so many pairs, by
-the inferencer and by the text box of the page. Memory is the resident set of the process.
+once, each request with a new word. ``endpoint`` sends pictures, slow bodies, large bodies and files
+that are no pictures to ``/predict`` of such a page. ``predict`` calls the inferencer again and
+again, every tenth call with new words. ``train`` trains for so many iterations, ``names`` asks for
+so many pairs, by the inferencer and by the text box of the page. Memory is the resident set of the
+process.
 ``--record docs/results/load.jsonl`` adds what was measured as a line of JSON.
 """
 from __future__ import annotations
@@ -22,8 +25,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from statistics import median
@@ -87,30 +91,35 @@ class Client:
         return OPEN.open(sent, timeout=300)
 
 
-def load_page(clients: int, requests: int) -> int:
-    """Starts the page, asks it from all clients at once, prints a table."""
+@contextmanager
+def running_page() -> Iterator[tuple[str, int]]:
+    """Address and process of the page of the package's model."""
     with tempfile.TemporaryDirectory() as folder:
         page = subprocess.Popen(
             [sys.executable, '-W', 'ignore', '-c', START, 'demo', '--device', 'cpu'], cwd=folder,
             text=True, stdout=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS='1'))
         try:
             assert page.stdout is not None
-            address = next(found[0] for line in page.stdout
-                           if (found := re.search(r'http://[\d.:]+', line)))
-            with OPEN.open(f'{address}/config', timeout=60) as answer:
-                config = json.loads(answer.read())
-            index = next(entry['id'] for entry in config['dependencies']
-                         if len(entry['inputs']) == 6)
-            Client(address, index, 'first').ask(0)
-            before = megabytes(page.pid)
-            with ThreadPoolExecutor(clients) as pool:
-                asked = [pool.submit(Client(address, index, f'c{i}r{j}').ask, j)
-                         for j in range(requests) for i in range(clients)]
-                results = [one.result() for one in asked]
-            after = megabytes(page.pid)
+            yield next(found[0] for line in page.stdout
+                       if (found := re.search(r'http://[\d.:]+', line))), page.pid
         finally:
             page.kill()
             page.wait()
+
+
+def load_page(clients: int, requests: int) -> int:
+    """Starts the page, asks it from all clients at once, prints a table."""
+    with running_page() as (address, pid):
+        with OPEN.open(f'{address}/config', timeout=60) as answer:
+            config = json.loads(answer.read())
+        index = next(entry['id'] for entry in config['dependencies'] if len(entry['inputs']) == 6)
+        Client(address, index, 'first').ask(0)
+        before = megabytes(pid)
+        with ThreadPoolExecutor(clients) as pool:
+            asked = [pool.submit(Client(address, index, f'c{i}r{j}').ask, j)
+                     for j in range(requests) for i in range(clients)]
+            results = [one.result() for one in asked]
+        after = megabytes(pid)
     times = [seconds for seconds, answered in results if answered]
     RECORD.update(clients=clients, requests=len(results), answered=len(times),
                   median_seconds=round(median(times or [0]), 2),
@@ -121,6 +130,17 @@ def load_page(clients: int, requests: int) -> int:
           f'{len(times)} | {len(results) - len(times)} | {median(times or [0]):.2f} | '
           f'{max(times or [0]):.2f} | {before:.0f} | {after:.0f} |')
     return 0 if times else 1
+
+
+def load_endpoint(clients: int, files: int) -> int:
+    """Starts the page, sends it what programs send; fails if an answer is missing."""
+    from load_endpoint import try_endpoint
+    with running_page() as (address, pid):
+        rows = try_endpoint(address, clients, files, lambda: megabytes(pid))
+    RECORD.update(clients=clients, trials=rows)
+    grown = float(str(rows[-1]['mb_after'])) - float(str(rows[-1]['mb_before']))
+    closed = sum('closed' in str(row['statuses']) for row in rows)
+    return int(grown > 50 or closed > 0)
 
 
 class Memory:
@@ -215,6 +235,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     page = kinds.add_parser('page')
     page.add_argument('--clients', type=int, default=50)
     page.add_argument('--requests', type=int, default=4, help='requests per client')
+    endpoint = kinds.add_parser('endpoint')
+    endpoint.add_argument('--clients', type=int, default=50)
+    endpoint.add_argument('--files', type=int, default=1000)
     for name, count in COUNTS.items():
         kinds.add_parser(name).add_argument('--count', type=int, default=count)
     for kind in kinds.choices.values():
@@ -223,6 +246,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin = time.monotonic()
     if args.kind == 'page':
         code = load_page(args.clients, args.requests)
+    elif args.kind == 'endpoint':
+        code = load_endpoint(args.clients, args.files)
     else:
         import warnings
         warnings.simplefilter('ignore')

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,18 @@ from torch import Tensor, nn
 from . import ROOT
 
 
-def checkpoint_content() -> dict[str, Any]:
-    """What training saves, with a small head of weights."""
-    return pickle.loads(_pickled_content())
+def checkpoint_content(config: str = 'cluspro_shapes') -> dict[str, Any]:
+    """What training with a config saves, with a small head of weights."""
+    return pickle.loads(_pickled_content(config))
 
 
-@lru_cache(maxsize=1)
-def _pickled_content() -> bytes:
+@lru_cache(maxsize=8)
+def _pickled_content(config: str) -> bytes:
     from mmengine.config import Config
 
     from mmcluspro.datasets import ShapesCZSL
     from mmcluspro.description import describe
-    cfg = Config.fromfile(ROOT / 'configs' / 'cluspro_shapes.py')
+    cfg = Config.fromfile(ROOT / 'configs' / f'{config}.py')
     generator = torch.Generator().manual_seed(0)
     state = {f'neck.{name}': torch.randn(16, 16, generator=generator) for name in 'abcd'}
     world = dict(bias=0.2, threshold=None, temperature=0.8, seen_bias=0.6)
@@ -46,6 +47,23 @@ def read_checkpoint_file(path: Path) -> Any:
     file = read_checkpoint(path)
     space = file.space()
     return dict(file.state), described(file), space.to_dict(), file.meta.get('calibration')
+
+
+def make_newest(config: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        torch.save(checkpoint_content(config), folder / 'newest.pth')
+        return folder / 'newest.pth'
+    return make
+
+
+def types_of_newest(config: str) -> Callable[[Path, np.random.Generator], Path]:
+    def types(folder: Path, generator: np.random.Generator) -> Path:
+        content = checkpoint_content(config)
+        model = content['meta']['description']['model']
+        model['head'] = wrong_types(model['head'], generator)
+        torch.save(content, folder / 'types.pth')
+        return folder / 'types.pth'
+    return types
 
 
 def make_old_checkpoint(folder: Path) -> Path:

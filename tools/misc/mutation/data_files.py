@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,53 @@ def read_rows(path: Path) -> Any:
 def types_of_metadata(folder: Path, generator: np.random.Generator) -> Path:
     torch.save(wrong_types(json.loads(json.dumps(ROWS)), generator), folder / 'types.t7')
     return folder / 'types.t7'
+
+
+SPLIT = 'compositional-split-natural'
+
+
+def make_dataset(name: str, separator: str = ' ') -> Callable[[Path], Path]:
+    """A file of a dataset in the published layout: metadata, or a list of pairs."""
+    def make(folder: Path) -> Path:
+        root = folder / 'data'
+        rows = [dict(row, attr=row['attr'].replace('wet', 'light blue' if separator == '+'
+                                                   else 'wet')) for row in ROWS]
+        for row in rows:
+            path = root / 'images' / row['image']
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        (root / SPLIT).mkdir()
+        for phase in ('train', 'val', 'test'):
+            pairs = sorted({f'{row["attr"]}{separator}{row["obj"]}' for row in rows})
+            (root / SPLIT / f'{phase}_pairs.txt').write_text('\n'.join(pairs) + '\n')
+        torch.save(rows, root / f'metadata_{SPLIT}.t7')
+        return next(root.rglob(name))
+    return make
+
+
+def read_dataset(kind: str) -> Callable[[Path], Any]:
+    """All samples of the three phases, as training and test read them."""
+    def read(path: Path) -> Any:
+        from mmcluspro import datasets
+        root = next(parent for parent in path.parents if parent.name == 'data')
+        return [[(sample['name'], sample['attr_label'], sample['obj_label'], sample['pair_label'])
+                 for sample in dataset.load_data_list()] + [dataset.metainfo['classes']]
+                for phase in ('train', 'val', 'test')
+                for dataset in [getattr(datasets, kind)(str(root), phase=phase, lazy_init=True)]]
+    return read
+
+
+def make_ao_clevr(folder: Path) -> Path:
+    name = 'metadata_ao_clevr__UV__comp_seed_1__seen_seed_0__{}.pkl'
+    for subset, phase in (('train', 'train'), ('valid', 'val'), ('test', 'test')):
+        samples = tuple((row['image'], np.str_(row['attr']), row['obj']) for row in ROWS)
+        (folder / name.format(subset)).write_bytes(pickle.dumps({f'{phase}_data': samples}, 2))
+    return folder / name.format('train')
+
+
+def read_ao_clevr(path: Path) -> Any:
+    from prepare_ao_clevr import read_split
+    return read_split(path.parent, 'UV', 1, 0)
 
 
 def convert(path: Path) -> Any:

@@ -44,6 +44,22 @@ def make_exported_table(folder: Path) -> Path:
     return folder / 'table.npz'
 
 
+def make_plus_table(folder: Path) -> Path:
+    """As ``mmcluspro export`` writes it for ClusPro+: with prototypes of the pairs."""
+    from mmcluspro.export.text_table import write_table
+    generator = np.random.default_rng(0)
+    write_table(dict(
+        **{name: generator.normal(size=(4, 8)).astype(np.float32)
+           for name in ('text_a', 'text_o', 'text_c', 'pair_a', 'pair_o')},
+        attributes=np.array(['wet', 'dry', 'old', 'new']),
+        objects=np.array(['cat', 'dog', 'car', 'bus']),
+        pairs=np.array([[i, i] for i in range(4)]), seen=np.array([True, False, True, True]),
+        feasible=np.array([True, True, False, True]),
+        info=np.array(json.dumps(dict(scale=100.0, fusion='probability', evidence=1.0)))),
+        folder / 'plus.npz')
+    return folder / 'plus.npz'
+
+
 def read_exported_table(path: Path) -> Any:
     from mmcluspro.export.text_table import read_table
     return read_table(path)
