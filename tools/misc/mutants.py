@@ -46,6 +46,11 @@ GROUPS: dict[str, tuple[list[str], list[str]]] = {
                  'mmcluspro/utils/plain_files.py', 'mmcluspro/utils/digest.py',
                  'mmcluspro/utils/archive.py'],
                 ['test_utils/test_readers.py', 'test_datasets/test_table.py']),
+    'descriptions': ([f'mmcluspro/description/{name}.py'
+                      for name in ('fields', 'preparation', 'data')],
+                     ['test_description/test_fields.py']),
+    'features': ([f'mmcluspro/features/{name}.py' for name in ('folder', 'store', 'writer')],
+                 ['test_features/test_features.py']),
 }
 CPU_SECONDS = 60
 # Of the extra test: what the children would otherwise import again and again.
