@@ -1,7 +1,9 @@
 """One training per work folder."""
+import errno
 import json
 import os
 import platform
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ def work_lock(folder: str | Path) -> Iterator[None]:
     path = Path(folder) / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, 'a+', encoding='utf-8')  # noqa: SIM115
+        file = open(path, 'a+', encoding='utf-8', opener=_open_plain)  # noqa: SIM115
     except OSError as error:
         raise ValueError(f'The work folder {folder} cannot be used ({error.strerror}: '
                          f'{error.filename}). Choose another one with --work-dir.') from error
@@ -46,6 +48,16 @@ def work_lock(folder: str | Path) -> Iterator[None]:
         yield
         with suppress(OSError):  # the folder may be gone
             file.truncate(0)
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Follows no link: the file is emptied, and a folder from elsewhere may link to another's."""
+    number = os.open(path, flags | getattr(os, 'O_NOFOLLOW', 0) | getattr(os, 'O_NONBLOCK', 0),
+                     0o666)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, 'not a plain file', path)
+    return number
 
 
 def _holder(file: Any) -> dict[str, Any]:
