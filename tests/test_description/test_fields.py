@@ -78,7 +78,8 @@ def test_preparations(steps):
         [dict(RESIZE, size=[3, 4])], [dict(RESIZE, size=0)], [dict(RESIZE, size=4097)],
         [dict(RESIZE, interpolation='hamming')], [dict(step='resize', size=3)], [dict(size=3)],
         [dict(CROP, size=[224])])),
-    dict(decoder='cv2', steps=[], background=[0, 256, 0])])
+    *(dict(decoder='cv2', steps=[], background=colour)
+      for colour in ([0, 256, 0], [0, 0], [0, 0, 0, 0]))])
 def test_other_preparations_are_refused(value):
     with pytest.raises(Refusal, match='preparation'):
         check_preparation(value)
@@ -100,7 +101,8 @@ def test_a_pipeline_becomes_numbers():
 @pytest.mark.parametrize('step', [
     3, {}, dict(type=3), dict(type='evil.Resize', scale=3), dict(type='Rotate'),
     dict(type='Resize', scale=3, keep_ratio=True), dict(type='CenterCrop', crop_size=3, other=1),
-    dict(type='LoadImageFromFile', to_float32=True)])
+    dict(type='LoadImageFromFile', to_float32=True),
+    dict(type='CenterCrop', crop_size=3, auto_pad=True)])
 def test_other_steps_are_refused(step):
     with pytest.raises(Refusal, match='step 0'):
         describe_pipeline([step])

@@ -13,8 +13,9 @@ from mmengine.registry import DefaultScope
 from torch.utils.data import DataLoader
 
 from mmcluspro.datasets import ShapesCZSL, TableCZSL, UTZappos, write_layout
+from mmcluspro.errors import FileError
 from mmcluspro.features import FeatureStore, PhaseWriter, start_folder, write_phase
-from mmcluspro.features.folder import differences, sample_name
+from mmcluspro.features.folder import differences, read_shard, sample_name
 from mmcluspro.utils.atomic import HOST
 from mmcluspro.utils.digest import checksum
 from mmcluspro.utils.progress import Progress
@@ -430,3 +431,14 @@ def test_differences_name_the_field():
     assert list(differences(stored, stored, 'x')) == []
     assert list(differences(stored, asked, 'x')) == [
         'x.a.c was [1, 2] and is [1, 3]', 'x.d[1].e was 2 and is 5']
+
+
+def test_a_shard_that_is_a_pickle_runs_nothing(tmp_path):
+    owned = tmp_path / 'owned'
+    path = tmp_path / 'features' / 'train' / '00000-0123abcd.npy'
+    path.parent.mkdir(parents=True)
+    for raw in (f"cos\nmkdir\n(S'{owned}'\ntR.".encode(), b'\x93NUMPY\x01\x00junk'):
+        path.write_bytes(raw)
+        with pytest.raises(FileError, match=r'00000-0123abcd\.npy: it is damaged'):
+            read_shard(path, 4)
+    assert not owned.exists()
