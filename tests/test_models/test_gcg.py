@@ -3,11 +3,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from mmcluspro.models.clustering.exact import exact_plan
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
 from mmcluspro.models.clustering import entropic_plan, gcg, structure_aware_plan
+from mmcluspro.models.clustering.gcg import exact_plan
 from mmcluspro.models.clustering.problems import Branches, build_problems
 from mmcluspro.models.clustering.solution import plan_rows
 
