@@ -39,6 +39,9 @@ def test_an_option_changes_the_config_or_is_the_papers_choice(table, dataset):
     for row in table.rows:
         if row.config:
             made = Run.make(ROOT / 'configs' / row.config_on(dataset), row.options)
+            if dataset in row.elsewhere:  # a file that has the options in it
+                assert not made.options, row.name
+                continue
             keys = frozenset(option.partition('=')[0] for option in row.options)
             varied[row.config, keys][row.name] = bool(made.options)
     for (config, keys), changed in varied.items():
