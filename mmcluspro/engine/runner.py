@@ -2,11 +2,12 @@
 from contextlib import redirect_stdout
 from copy import deepcopy
 from io import StringIO
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
-from mmengine.logging import MMLogger
+from mmengine.logging import MessageHub, MMLogger
 from mmengine.runner import BaseLoop, Runner
 
 from mmcluspro.registry import RUNNERS
@@ -37,6 +38,11 @@ class SafeRunner(Runner):
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         """Builds the log; with a ``ConsoleHook`` the console gets its lines and warnings only."""
+        # mmengine names a run by config and second: two that start in the same second would share
+        # log, numbers and pictures. The log is what it builds first.
+        name, taken = self.experiment_name, MessageHub.check_instance_created
+        numbered = (f'{name}_{number}' for number in count(2))
+        self._experiment_name = next(new for new in chain([name], numbered) if not taken(new))
         logger = super().build_logger(*args, **kwargs)
         hook = (self.cfg.get('default_hooks') or {}).get('console')
         if hook and hook.get('type') == 'mmcluspro.ConsoleHook':

@@ -1,7 +1,6 @@
 """Small training runs on Shapes through the real configs."""
 import random
 import sys
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ from pretend_cuda import PretendCuda
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Runs that start in the same second would share mmengine's log of numbers.
-NUMBERS = count()
 # No dropout and no augmentation, so that the order of samples is all that counts.
 STILL = {
     'model.backbone.peft.drop_rate': 0.0,
@@ -41,7 +38,6 @@ def small_config(work_dir, name='baseline_shapes.py', **options):
         'work_dir': str(work_dir),
         'launcher': 'none',
         'log_level': 'WARNING',
-        'experiment_name': f'test_{next(NUMBERS)}',
         **options,
     })
     for phase in ('train', 'val', 'test'):

@@ -187,3 +187,12 @@ def test_gradients_accumulate(run, tmp_path):
                 if 'contexts' in key))})())
     runner.train()
     assert steps == [False, False, False, True]
+
+
+def test_runs_that_start_in_the_same_second_keep_their_numbers_apart(run, tmp_path, monkeypatch):
+    monkeypatch.setattr('mmengine.runner.runner.time.strftime', lambda *args: '20260101_000000')
+    first, second = (run(tmp_path / name) for name in ('first', 'second'))
+    assert second.experiment_name == f'{first.experiment_name}_2'
+    assert first.visualizer is not second.visualizer and first.logger is not second.logger
+    first.message_hub.update_scalar('train/loss', 1.0)
+    assert 'train/loss' not in second.message_hub.log_scalars
