@@ -1,6 +1,8 @@
 """How the suite runs: in parallel, slow tests on request, one thread per process."""
 import gc
+import logging
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,6 +103,19 @@ def own_environment():
     """What a command sets for its process, such as the demo's pixel limit, ends with the module."""
     with mock.patch.dict(os.environ):
         yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def no_log_of_another_module():
+    """mmengine keeps the log of the last run; one that is closed breaks who writes to it next."""
+    yield
+    if 'mmengine.logging' in sys.modules:
+        from mmengine.logging import MMLogger
+        for logger in MMLogger._instance_dict.values():
+            for handler in [each for each in logger.handlers
+                            if isinstance(each, logging.FileHandler)]:
+                logger.removeHandler(handler)
+                handler.close()
 
 
 def paint(path, color=(200, 30, 30)):
