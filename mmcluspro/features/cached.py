@@ -12,7 +12,7 @@ from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT
 
 from .folder import FACTS, command, differences, read_facts
-from .source import FrozenPart, build_frozen, pixel_fields, scoped, source_facts
+from .source import TOKENS, FrozenPart, build_frozen, pixel_fields, scoped, source_facts
 
 
 @MODELS.register_module()
@@ -75,7 +75,7 @@ class CachedFeatures(BaseModule):
         """Receives how the model prepares images, to compare it with the extraction.
 
         Args:
-            pool (str | None): How ``ProjectedBackbone`` pools.
+            pool (str | None): How ``ProjectedBackbone`` pools; 'tokens' if it takes them all.
             preprocessor (dict): ``data_preprocessor`` of the model.
         """
         self._around.update(around)
@@ -128,7 +128,11 @@ class CachedFeatures(BaseModule):
 
     def _changes_around(self, stored: Mapping[str, Any]) -> Iterator[str]:
         """Names what images would meet before and after the backbone, and the features did not."""
-        yield from differences(stored['pool'], self._around['pool'], 'backbone.pool')
+        pools = stored['pool'], self._around['pool']
+        if TOKENS in pools:
+            yield from differences(*(pool == TOKENS for pool in pools), 'backbone.out_tokens')
+        else:
+            yield from differences(*pools, 'backbone.pool')
         if 'preprocessor' in self._around:
             yield from differences(pixel_fields(stored['preprocessor']),
                                    pixel_fields(self._around['preprocessor']),

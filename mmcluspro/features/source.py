@@ -18,6 +18,8 @@ NEUTRAL = ('frozen', 'with_cp', 'peft', '_scope_')
 # Fields of a data_preprocessor: defaults of those for pixels, and those that leave pixels alone.
 PIXELS = dict(mean=None, std=None, pad_size_divisor=1, pad_value=0, to_rgb=False)
 LABELS = ('to_onehot', 'num_classes', 'batch_augments', '_scope_')
+# The pool of features that hold all tokens of an image, one after the other.
+TOKENS = 'tokens'
 
 
 def one_vector(feature: Tensor, pool: str | None, name: str) -> Tensor:

@@ -154,6 +154,19 @@ def test_another_pooling_is_refused(features, tmp_path, stored, asked):
         check(projected(stored))
 
 
+@pytest.mark.parametrize('stored, out_tokens', [('cls', True), ('tokens', False)])
+def test_a_feature_instead_of_tokens_is_refused(features, tmp_path, stored, out_tokens):
+    folder = with_facts(features, tmp_path / 'copy', pool=stored)
+    model = MODELS.build(dict(
+        type='mmcluspro.ProjectedBackbone', in_channels=16, out_dim=8, pool='cls',
+        out_tokens=out_tokens,
+        backbone=dict(type='mmcluspro.CachedFeatures', features=str(folder), backbone=IMAGES)))
+    message = rf'backbone\.out_tokens was {not out_tokens} and is {out_tokens}'
+    for check in (model.init_weights, lambda: model(torch.ones(2, 64))):
+        with pytest.raises(ValueError, match=message):
+            check()
+
+
 def test_features_pooled_outside_are_refused_without_pooling(features, tmp_path):
     folder = with_facts(features, tmp_path / 'copy', pool='avg')
     with pytest.raises(ValueError, match=r"backbone\.pool was 'avg' and is None"):

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from mmcluspro.datasets import write_layout
-from mmcluspro.features import PhaseWriter, start_folder
+from mmcluspro.features import PhaseWriter, frozen_encoder, start_folder
 from mmcluspro.models import compact_state_hooks
 from mmcluspro.models.clip_loader import TextHalf, get_tokenizer, load_clip
 from mmcluspro.registry import MODELS
@@ -199,6 +199,25 @@ def test_projected_tokens_add_up_to_the_feature(pool, width):
     assert model(images)[0].equal(f)
 
 
+@pytest.mark.parametrize('pool, width', [('cls', WIDTH), ('cls_avg', 2 * WIDTH)])
+def test_stored_tokens_are_those_of_the_images(pool, width):
+    torch.manual_seed(0)
+    cfg = dict(type='mmcluspro.ProjectedBackbone', backbone=DINO, in_channels=width, out_dim=7,
+               pool=pool, out_tokens=True)
+    tower, encode, facts = frozen_encoder(cfg)
+    model = MODELS.build(cfg).eval()
+    model.backbone = tower
+    images = torch.randn(2, 3, 8, 12)
+    expected = model(images)
+
+    stored = encode(images)
+
+    assert facts['pool'] == 'tokens' and stored.shape == (2, (1 + 2 * 3) * WIDTH)
+    model.backbone = torch.nn.Identity()
+    for got, want in zip(model(stored), expected, strict=True):
+        torch.testing.assert_close(got, want)
+
+
 def test_faults_are_named(weights, tmp_path):
     with pytest.raises(ValueError, match=r"arch='fashion_clip' has no image tower of open_clip"):
         MODELS.build(dict(type='mmcluspro.CLIPVision', arch='fashion_clip'))
@@ -212,5 +231,6 @@ def test_faults_are_named(weights, tmp_path):
                           in_channels=WIDTH, pool='avg', out_tokens=True))
     model = projected(None, out_tokens=True)
     model.backbone = torch.nn.Identity()
-    with pytest.raises(ValueError, match='stored features have no tokens'):
-        model(torch.randn(2, 2 * WIDTH))
+    for size in (2 * WIDTH, 7 * WIDTH + 1):  # one pooled feature, and no whole number of tokens
+        with pytest.raises(ValueError, match='hold the tokens if out_tokens was set'):
+            model(torch.randn(2, size))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.features import CachedFeatures, FrozenPart
-from mmcluspro.features.source import scoped
+from mmcluspro.features.source import TOKENS, scoped
 from mmcluspro.registry import MODELS
 
 from ..clip_weights import read_weights
@@ -43,7 +43,7 @@ class ProjectedBackbone(FrozenTower):
             ``visual.proj.bias``, such as one of ``tools/pretrain_fashion_clip.py``. Defaults to
             None, a random projection that trains.
         out_tokens (bool): Return the projected tokens, too; with ``pool`` 'cls' or 'cls_avg'.
-            Defaults to False.
+            Stored features then hold all tokens of an image. Defaults to False.
     """
 
     def __init__(self, backbone: dict, in_channels: int, out_dim: int | None = None,
@@ -57,7 +57,7 @@ class ProjectedBackbone(FrozenTower):
                              f'tokens, got {pool!r}.')
         self.backbone = MODELS.build(scoped(backbone))
         if isinstance(self.backbone, CachedFeatures):
-            self.backbone.expect(pool=pool)
+            self.backbone.expect(pool=TOKENS if out_tokens else pool)
         if out_dim is None and pretrained is not None:
             raise ValueError('backbone.pretrained has a projection: set backbone.out_dim, too.')
         self.proj: nn.Module = nn.Identity() if out_dim is None else nn.Linear(
@@ -89,15 +89,16 @@ class ProjectedBackbone(FrozenTower):
 
     @classmethod
     def frozen_part(cls, cfg: Mapping[str, Any]) -> FrozenPart:
-        """The part that can be stored: the inner backbone, pooled."""
+        """The part that can be stored: the inner backbone, pooled, or its tokens."""
         trains = 'peft' if cfg.get('peft') else '' if cfg.get('frozen', True) else 'frozen=False'
-        return FrozenPart(scoped(cfg['backbone']), cfg.get('pool', 'avg'), cls.pooled, trains)
+        pool = TOKENS if cfg.get('out_tokens') else cfg.get('pool', 'avg')
+        return FrozenPart(scoped(cfg['backbone']), pool, cls.pooled, trains)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Encodes images.
 
         Args:
-            x (Tensor): Normalised images, shape (B, 3, H, W).
+            x (Tensor): Normalised images, shape (B, 3, H, W), or what was stored of them.
 
         Returns:
             tuple[Tensor, ...]: (f,), or (tokens, f) with ``out_tokens``: f of shape (B, out_dim),
@@ -108,6 +109,8 @@ class ProjectedBackbone(FrozenTower):
         if isinstance(feature, (tuple, list)):
             feature = feature[-1]
         name = type(self.backbone).__name__
+        if self.out_tokens:
+            feature = self._tokens(feature, name)
         pooled = self.pooled(feature, self.pool, name)
         if pooled.shape[1] != self.in_channels:
             raise ValueError(
@@ -115,10 +118,20 @@ class ProjectedBackbone(FrozenTower):
                 f'{pooled.shape[1]} channels; set it to that.')
         if not self.out_tokens:
             return (self.proj(pooled), )
-        if feature.ndim != 3:
-            raise ValueError(f'backbone.out_tokens needs the tokens of {name}, got a feature of '
-                             f'shape {tuple(feature.shape)}: stored features have no tokens.')
         return self._project_tokens(feature), self.proj(pooled)
+
+    def _tokens(self, feature: Tensor, name: str) -> Tensor:
+        """Tokens (B, L, C) as they are; stored ones (B, L · C) in their shape."""
+        width = self.in_channels // (2 if self.pool == 'cls_avg' else 1)
+        if feature.ndim == 2 and self.in_channels < feature.shape[1] and (
+                feature.shape[1] % width == 0):
+            return feature.unflatten(1, (-1, width))
+        if feature.ndim != 3:
+            raise ValueError(
+                f'backbone.out_tokens needs the tokens of {name}, got a feature of shape '
+                f'{tuple(feature.shape)}. Stored features hold the tokens if out_tokens was set '
+                'when they were extracted.')
+        return feature
 
     def _project_tokens(self, tokens: Tensor) -> Tensor:
         """(B, 1 + patches, C) → (B, 1 + patches, out_dim), each kind by its part of the matrix."""
@@ -130,9 +143,11 @@ class ProjectedBackbone(FrozenTower):
 
     @staticmethod
     def pooled(feature: Tensor, pool: str | None, name: str) -> Tensor:
-        """(B, C, H, W), (B, L, C) or (B, C) → (B, C) or (B, 2 C); ``name`` is for messages."""
+        """(B, C, H, W), (B, L, C) or (B, C) → (B, C), (B, 2 C), or (B, L · C) for tokens."""
         if feature.ndim == 2:
             return feature
+        if pool == TOKENS and feature.ndim == 3:
+            return feature.flatten(1)
         if pool == 'avg':
             return feature.mean(dim=(2, 3)) if feature.ndim == 4 else feature.mean(dim=1)
         if pool == 'cls' and feature.ndim == 3:

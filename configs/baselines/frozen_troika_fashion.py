@@ -1,0 +1,16 @@
+"""Troika on stored tokens of the frozen fashion_clip.
+
+Each step draws 407 texts towards the patches of 128 images, so bfloat16 is on.
+"""
+_base_ = [
+    '../_base_/models/three_path_fashion_features.py', '../_base_/settings/fashion_features.py']
+features = 'data/features/fashion_dinov2_s_tokens'
+model = dict(
+    space=_base_.space,
+    backbone=dict(out_tokens=True, backbone=dict(features=features)),
+    neck=dict(stages=1, norm='BN', dropout=0.0, residual=False),
+    head=dict(type='mmcluspro.TroikaHead', in_channels=256, fusion='logits'))
+train_dataloader = dict(dataset=dict(features=features))
+val_dataloader = dict(dataset=dict(features=features))
+test_dataloader = dict(dataset=dict(features=features))
+optim_wrapper = dict(type='mmcluspro.BFloat16OptimWrapper')
