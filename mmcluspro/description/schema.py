@@ -99,6 +99,7 @@ class Schema:
                 in_channels=WIDTH, out_dim=optional(WIDTH),
                 pool=optional(choice('avg', 'cls', 'cls_avg')),
                 pretrained=optional(choice(FILE)), out_tokens=flag,
+                out_layers=items(integer(-256, 256), 0, 256),
                 frozen=flag, peft=peft), ('backbone', 'in_channels')),
             'LoRA': (dict(rank=integer(1, 1024), alpha=number(0, 1e6), targets=targets), ()),
             'Bottleneck': (dict(width=WIDTH, scale=number(-1e6, 1e6), targets=targets), ()),

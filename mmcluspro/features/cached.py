@@ -128,11 +128,11 @@ class CachedFeatures(BaseModule):
 
     def _changes_around(self, stored: Mapping[str, Any]) -> Iterator[str]:
         """Names what images would meet before and after the backbone, and the features did not."""
-        pools = stored['pool'], self._around['pool']
-        if TOKENS in pools:
-            yield from differences(*(pool == TOKENS for pool in pools), 'backbone.out_tokens')
+        theirs, ours = stored['pool'], self._around['pool']
+        if TOKENS in (theirs, ours):
+            yield from differences(theirs == TOKENS, ours == TOKENS, 'backbone.out_tokens')
         else:
-            yield from differences(*pools, 'backbone.pool')
+            yield from differences(theirs, ours, 'backbone.pool')
         if 'preprocessor' in self._around:
             yield from differences(pixel_fields(stored['preprocessor']),
                                    pixel_fields(self._around['preprocessor']),

@@ -218,6 +218,30 @@ def test_stored_tokens_are_those_of_the_images(pool, width):
         torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize('registers', [0, 2])
+@pytest.mark.parametrize('pool, width', [('cls', WIDTH), ('cls_avg', 2 * WIDTH)])
+def test_layers_are_projected_as_the_last_one(pool, width, registers):
+    torch.manual_seed(0)
+    tower = dict(DINO, num_registers=registers, out_indices=list(range(DEPTH)))
+    model = MODELS.build(dict(
+        type='mmcluspro.ProjectedBackbone', backbone=tower, in_channels=width, out_dim=7,
+        pool=pool, out_tokens=True, out_layers=[-1, 0])).eval()
+    images = torch.randn(2, 3, 8, 12)
+
+    features = model(images)
+
+    assert sorted(features.extra) == ['layer_0', f'layer_{DEPTH - 1}']
+    torch.testing.assert_close(features.extra[f'layer_{DEPTH - 1}'], features.tokens)
+    first = model.backbone.ln1(model.backbone(images)[0])
+    cls, patches = first[:, :1], first[:, 1:]
+    weight, bias = model.proj.weight, model.proj.bias
+    parts = [cls @ weight[:, :WIDTH].T + bias,
+             patches @ weight[:, -WIDTH:].T + (bias if pool == 'cls' else 0)]
+    torch.testing.assert_close(features.extra['layer_0'], torch.cat(parts, dim=1))
+    model.out_layers = ()
+    assert all(a.equal(b) for a, b in zip(model(images), (features.tokens, features.composition)))
+
+
 def test_faults_are_named(weights, tmp_path):
     with pytest.raises(ValueError, match=r"arch='fashion_clip' has no image tower of open_clip"):
         MODELS.build(dict(type='mmcluspro.CLIPVision', arch='fashion_clip'))
@@ -229,6 +253,14 @@ def test_faults_are_named(weights, tmp_path):
     with pytest.raises(ValueError, match="out_tokens needs pool='cls' or 'cls_avg'"):
         MODELS.build(dict(type='mmcluspro.ProjectedBackbone', backbone=DINO, out_dim=5,
                           in_channels=WIDTH, pool='avg', out_tokens=True))
+    with pytest.raises(ValueError, match='out_layers needs backbone.out_tokens=True'):
+        projected(None, out_layers=[0])
+    with pytest.raises(ValueError, match=r'\[-2, 2\) for the 2 blocks of DINOv2, got 2'):
+        projected(None, out_tokens=True, out_layers=[2])
+    with pytest.raises(ValueError, match='out_layers needs images'):
+        MODELS.build(dict(type='mmcluspro.ProjectedBackbone', in_channels=2 * WIDTH, out_dim=5,
+                          pool='cls', out_tokens=True, out_layers=[0], backbone=dict(
+                              type='mmcluspro.CachedFeatures', features='f', backbone=DINO)))
     model = projected(None, out_tokens=True)
     model.backbone = torch.nn.Identity()
     for size in (2 * WIDTH, 7 * WIDTH + 1):  # one pooled feature, and no whole number of tokens

@@ -1,7 +1,5 @@
 """CLIP's image tower: f = φ^vis(X), tuned with LoRA or bottleneck adapters (§3.2, Eq. 1)."""
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
 
 import open_clip
 import torch
@@ -14,6 +12,7 @@ from ..clip_loader import load_clip
 from ..state import declare_restorable
 from ..structures import Features
 from .frozen import FrozenTower
+from .layers import layer_numbers, listening
 
 
 @MODELS.register_module()
@@ -56,7 +55,9 @@ class CLIPVision(FrozenTower):
         self.out_tokens = out_tokens
         if out_tokens:
             self._return_tokens(arch)
-        self.out_layers = self._layers(out_layers, arch)
+        transformer = getattr(self.visual, 'transformer', None)
+        self.out_layers = layer_numbers(
+            out_layers, getattr(transformer, 'resblocks', None), f'arch={arch!r}')
         self.project_layers = project_layers
         if with_cp:
             self._use_checkpointing(arch)
@@ -80,50 +81,21 @@ class CLIPVision(FrozenTower):
             ``extra`` has ``layer_<n>``, the class token and the patches after block n, shape
             (B, 1 + patches, width of the tower), or D with ``project_layers``.
         """
-        with self._listening() as layers:
+        blocks = self.visual.transformer.resblocks if self.out_layers else ()
+        with listening(blocks, self.out_layers) as layers:
             found = self.visual(x)
         f, tokens = found, None
         if self.out_tokens:
             f, patches = found
             tokens = torch.cat([f[:, None], patches @ self.visual.proj], dim=1)
         if self.out_layers:
+            if not self.visual.transformer.batch_first:
+                layers = {name: layer.transpose(0, 1) for name, layer in layers.items()}
             if self.project_layers:
                 layers = {name: self.visual.ln_post(layer) @ self.visual.proj
                           for name, layer in layers.items()}
             return Features(f, tokens=tokens, extra=layers)
         return (f, ) if tokens is None else (tokens, f)
-
-    @contextmanager
-    def _listening(self) -> Iterator[dict[str, Tensor]]:
-        """Collects what the blocks of ``out_layers`` return inside."""
-        found: dict[str, Tensor] = {}
-
-        def listen(number: int) -> Any:
-            def keep(_: Any, __: Any, output: Tensor) -> None:
-                first = self.visual.transformer.batch_first
-                found[f'layer_{number}'] = output if first else output.transpose(0, 1)
-            return self.visual.transformer.resblocks[number].register_forward_hook(keep)
-
-        handles = [listen(number) for number in self.out_layers]
-        try:
-            yield found
-        finally:  # not in backward, where checkpointed blocks run again
-            for handle in handles:
-                handle.remove()
-
-    def _layers(self, layers: Sequence[int], arch: str) -> tuple[int, ...]:
-        if not layers:
-            return ()
-        blocks = getattr(getattr(self.visual, 'transformer', None), 'resblocks', None)
-        if blocks is None:
-            raise ValueError(f'backbone.out_layers needs a vision transformer of open_clip; '
-                             f'arch={arch!r} is none. Use a ViT such as ViT-B-32 or ViT-L-14.')
-        size = len(blocks)
-        outside = [number for number in layers if not -size <= number < size]
-        if outside:
-            raise ValueError(f'backbone.out_layers must lie in [{-size}, {size}) for the {size} '
-                             f'blocks of arch={arch!r}, got {outside[0]}.')
-        return tuple(sorted({number % size for number in layers}))
 
     def _return_tokens(self, arch: str) -> None:
         visual = self.visual

@@ -1,5 +1,5 @@
 """Any mmpretrain backbone in CLIP's place, with a projection to the text width (Table 9)."""
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from mmcluspro.registry import MODELS
 
 from ..clip_weights import read_weights
 from ..state import declare_restorable
+from ..structures import Features
 from .frozen import FrozenTower
+from .layers import layer_numbers, listening
 
 POOLS = ('avg', 'cls', 'cls_avg', None)
 
@@ -44,20 +46,31 @@ class ProjectedBackbone(FrozenTower):
             None, a random projection that trains.
         out_tokens (bool): Return the projected tokens, too; with ``pool`` 'cls' or 'cls_avg'.
             Stored features then hold all tokens of an image. Defaults to False.
+        out_layers (Sequence[int]): Also return the tokens after these blocks, from 0 or, with
+            negative numbers, from the end, projected after the last norm; with ``out_tokens`` and
+            a vision transformer of mmpretrain, DINO or DINOv2. Defaults to (), none.
     """
 
     def __init__(self, backbone: dict, in_channels: int, out_dim: int | None = None,
                  pool: str | None = 'avg', frozen: bool = True, peft: dict | None = None,
-                 pretrained: str | None = None, out_tokens: bool = False) -> None:
+                 pretrained: str | None = None, out_tokens: bool = False,
+                 out_layers: Sequence[int] = ()) -> None:
         super().__init__()
         if pool not in POOLS:
             raise ValueError(f'backbone.pool must be one of {POOLS}, got {pool!r}.')
         if out_tokens and pool not in ('cls', 'cls_avg'):
             raise ValueError("backbone.out_tokens needs pool='cls' or 'cls_avg', which are made of "
                              f'tokens, got {pool!r}.')
+        if out_layers and not out_tokens:
+            raise ValueError('backbone.out_layers needs backbone.out_tokens=True, too.')
         self.backbone = MODELS.build(scoped(backbone))
         if isinstance(self.backbone, CachedFeatures):
+            if out_layers:
+                raise ValueError('backbone.out_layers needs images: stored features have no layers '
+                                 'of the backbone. Use a config that reads images.')
             self.backbone.expect(pool=TOKENS if out_tokens else pool)
+        self.out_layers = layer_numbers(
+            out_layers, getattr(self.backbone, 'layers', None), type(self.backbone).__name__)
         if out_dim is None and pretrained is not None:
             raise ValueError('backbone.pretrained has a projection: set backbone.out_dim, too.')
         self.proj: nn.Module = nn.Identity() if out_dim is None else nn.Linear(
@@ -94,18 +107,21 @@ class ProjectedBackbone(FrozenTower):
         pool = TOKENS if cfg.get('out_tokens') else cfg.get('pool', 'avg')
         return FrozenPart(scoped(cfg['backbone']), pool, cls.pooled, trains)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...] | Features:
         """Encodes images.
 
         Args:
             x (Tensor): Normalised images, shape (B, 3, H, W), or what was stored of them.
 
         Returns:
-            tuple[Tensor, ...]: (f,), or (tokens, f) with ``out_tokens``: f of shape (B, out_dim),
-            and the projected tokens, shape (B, 1 + patches, out_dim), of which the first is f
-            (with 'cls'), or whose first plus the mean of the others is f (with 'cls_avg').
+            tuple[Tensor, ...] | Features: (f,), or (tokens, f) with ``out_tokens``: f of shape
+            (B, out_dim), and the projected tokens, shape (B, 1 + patches, out_dim), of which the
+            first is f (with 'cls'), or whose first plus the mean of the others is f (with
+            'cls_avg'). With ``out_layers`` Features, whose ``extra`` has ``layer_<n>``, such
+            tokens after block n.
         """
-        feature = self.backbone(x)
+        with listening(self.backbone.layers if self.out_layers else (), self.out_layers) as layers:
+            feature = self.backbone(x)
         if isinstance(feature, (tuple, list)):
             feature = feature[-1]
         name = type(self.backbone).__name__
@@ -118,7 +134,17 @@ class ProjectedBackbone(FrozenTower):
                 f'{pooled.shape[1]} channels; set it to that.')
         if not self.out_tokens:
             return (self.proj(pooled), )
-        return self._project_tokens(feature), self.proj(pooled)
+        tokens, f = self._project_tokens(feature), self.proj(pooled)
+        if not self.out_layers:
+            return tokens, f
+        return Features(f, tokens=tokens, extra={
+            name: self._project_tokens(self._finished(layer)) for name, layer in layers.items()})
+
+    def _finished(self, tokens: Tensor) -> Tensor:
+        """The tokens after a block, as the backbone returns those of its last one."""
+        tokens = self.backbone.ln1(tokens)
+        registers = getattr(self.backbone, 'num_registers', 0)
+        return torch.cat([tokens[:, :1], tokens[:, 1 + registers:]], dim=1)
 
     def _tokens(self, feature: Tensor, name: str) -> Tensor:
         """Tokens (B, L, C) as they are; stored ones (B, L · C) in their shape."""
