@@ -36,7 +36,7 @@ def shrink(node, vectors, projection):
             embed_dims=TINY, num_layers=1, num_heads=1, feedforward_channels=TINY))
     elif kind == 'DINOv2':  # its class token and the mean of its patches are TINY wide together
         node.update(pretrained=None, img_size=28, arch=dict(
-            embed_dims=TINY // 2, num_layers=1, num_heads=1, feedforward_channels=TINY))
+            embed_dims=TINY // 2, num_layers=12, num_heads=1, feedforward_channels=TINY))
     elif kind == 'CachedFeatures':
         node.update(features='nowhere')  # there may be real ones of the large backbone
     elif kind == 'ProjectedBackbone' and node.get('pretrained'):
