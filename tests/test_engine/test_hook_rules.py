@@ -66,6 +66,24 @@ def test_files_of_this_machine_are_written_atomically(fields, found, tmp_path, m
     assert hook.backend_args == found
 
 
+@pytest.mark.parametrize('rows, best', [
+    ([(40, 0, 0), (60, 0, 0), (50, 0, 0)], 2),      # no unseen images
+    ([(0, 30, 0), (0, 30, 0), (0, 20, 0)], 1),      # no seen ones, and a tie
+    ([(90, 0, 0), (20, 30, 1e-6), (80, 0, 0)], 2),  # an AUC that is not 0 comes first
+    ([(90, 10, 5), (20, 30, 5), (99, 99, 4)], 1)])  # others are compared as they are
+def test_accuracy_decides_among_epochs_without_an_auc(rows, best, tmp_path):
+    hook = saver(tmp_path, save_best='czsl/auc')
+    runner = runner_of(tmp_path, save_checkpoint=lambda folder, filename, **_: None)
+    runner.message_hub.get_info = runner.message_hub.runtime_info.__getitem__
+    runner.logger.info = lambda text: None
+    for runner.epoch, row in enumerate(rows, 1):
+        keys = 'czsl/seen', 'czsl/unseen', 'czsl/auc'
+        hook._save_best_checkpoint(runner, dict(zip(keys, map(float, row))))
+    found = runner.message_hub.runtime_info
+    assert found['best_ckpt'] == str(tmp_path / f'best_czsl_auc_epoch_{best}.pth')
+    assert found['best_score'] == pytest.approx(rows[best - 1][2], abs=1e-6)
+
+
 def test_only_parts_of_dead_writers_are_removed(tmp_path, monkeypatch):
     for name in ('dead.part', 'alive.part', 'epoch_1.pth'):
         (tmp_path / name).write_text('')

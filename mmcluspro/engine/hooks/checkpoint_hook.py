@@ -54,6 +54,21 @@ class KeptUntilSaved:
         self.waiting.append(path)
 
 
+def ranked(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics by which epochs are compared: accuracy decides among those with an AUC or HM of 0.
+
+    Without unseen images, or without seen ones, both are 0 in every epoch, and the first epoch
+    would be the best.
+    """
+    found = dict(metrics)
+    for key, value in metrics.items():
+        prefix, _, name = key.rpartition('/')
+        if name in ('auc', 'hm') and value == 0:
+            accuracies = (metrics.get(f'{prefix}/{side}', 0.0) for side in ('seen', 'unseen'))
+            found[key] = 1e-9 * sum(accuracies)  # below any AUC or HM that is not 0
+    return found
+
+
 @HOOKS.register_module()
 class SafeCheckpointHook(CheckpointHook):
     """mmengine's ``CheckpointHook`` for runs that may end at any moment.
@@ -180,7 +195,7 @@ class SafeCheckpointHook(CheckpointHook):
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict) -> None:
         with self._removed_after():
-            super()._save_best_checkpoint(runner, metrics)
+            super()._save_best_checkpoint(runner, ranked(metrics))
 
     @contextmanager
     def _removed_after(self) -> Iterator[None]:
