@@ -4,10 +4,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.dataset import DefaultSampler
 from mmpretrain.structures import DataSample
 
-from experiments import Run, Store, in_process
+from experiments import Run, Store, fast_runs, in_process
 from experiments.fast_runs import PhaseData, evaluate, evaluate_open
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import calculate, head_feasibility
@@ -102,6 +103,43 @@ def test_the_open_world_has_all_pairs_and_the_best_threshold(small):
         aucs.append(calculate(log, targets, seen)['auc'])
     assert best['auc'] == pytest.approx(max(aucs), abs=1e-3)
     assert best['auc'] < evaluate(model, data)['auc']
+
+
+class Model(torch.nn.Module):
+    """Its loss is the square of one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(3.0))
+        self.head = SimpleNamespace(
+            clustered={}, begin_epoch=lambda epoch: None, update_prototypes=lambda: None,
+            loss=lambda features, samples: dict(loss=self.weight**2))
+
+    def init_weights(self):
+        pass
+
+    def extract_feat(self, inputs):
+        return inputs
+
+
+def test_long_runs_show_steps_and_images(small, monkeypatch, capsys):
+    monkeypatch.setattr('mmcluspro.utils.progress.PAUSE', 0)
+    monkeypatch.setattr(fast_runs.MODELS, 'build', lambda cfg: Model())
+    cfg = Config(dict(
+        model={}, param_scheduler=dict(type='CosineAnnealingLR'), train_cfg=dict(max_epochs=2),
+        train_dataloader=dict(batch_size=25),
+        optim_wrapper=dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))))
+    model, data = small
+
+    trained = fast_runs.train(cfg, data, seed=0)
+    evaluate(model, data)
+
+    rates = [0.1 * (1 + np.cos(np.pi * step / 6)) / 2 for step in range(6)]
+    assert float(trained.weight.detach()) == pytest.approx(3 * np.prod([1 - 2 * r for r in rates]))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(',')[0] for line in lines] == [
+        *(f'training: {step} of 6 steps' for step in range(1, 7)),
+        'scores of 5 pairs: 60 of 60 images']
 
 
 def test_the_order_of_a_shuffled_test_is_that_of_its_sampler():

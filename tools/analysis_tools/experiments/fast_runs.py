@@ -22,6 +22,7 @@ from mmcluspro.evaluation import CZSLMetric, calculate, head_feasibility
 from mmcluspro.models import Candidates
 from mmcluspro.models.text import word_vectors
 from mmcluspro.registry import MODELS
+from mmcluspro.utils.progress import Progress
 
 BATCH = 512  # of an evaluation
 
@@ -102,21 +103,22 @@ def train(cfg: Config, data: PhaseData, seed: int,
     rate = torch.optim.lr_scheduler.LambdaLR(
         optim.optimizer, lambda step: (1 + np.cos(np.pi * min(step / steps, 1))) / 2)
     model.train()
-    done = 0
+    progress = Progress('training', steps, 'steps')
     for epoch in range(epochs):
         torch.manual_seed(int(np.random.SeedSequence((seed, epoch)).generate_state(1)[0]))
         model.head.begin_epoch(epoch)
         for batch in torch.randperm(len(data.samples)).split(size):
             for name, (first, last) in (schedule or {}).items():
                 getattr(model.head, f'loss_{name}').loss_weight = (
-                    first + (last - first) * done / steps)
+                    first + (last - first) * progress.done / steps)
             with optim.optim_context(model):  # autocast, where the config asks for it
                 losses = model.head.loss(model.extract_feat(data.inputs[batch]),
                                          [data.samples[index] for index in batch.tolist()])
             optim.update_params(torch.stack(list(losses.values())).sum())
             rate.step()
             model.head.update_prototypes()
-            done += 1
+            progress.add()
+    progress.close()
     return model
 
 
@@ -167,7 +169,9 @@ def _scores(model: Any, data: PhaseData, candidates: Candidates) -> Iterator[Ten
     """Scores (B, P) of the images, batch by batch."""
     model.eval()
     model.head.forget_adaptation()
-    for inputs in data.inputs.split(BATCH):
-        features = model.extract_feat(inputs)
-        model.head.adapt(features)
-        yield model.head.score(features, candidates).pair
+    with Progress(f'scores of {len(candidates.pairs)} pairs', len(data.inputs)) as progress:
+        for inputs in data.inputs.split(BATCH):
+            features = model.extract_feat(inputs)
+            model.head.adapt(features)
+            yield model.head.score(features, candidates).pair
+            progress.add(len(inputs))
