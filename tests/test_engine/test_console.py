@@ -37,6 +37,9 @@ def test_the_summary_names_numbers_worst_pairs_files_and_commands(tmp_path):
     assert 'mmcluspro predict best.pth photos --out result.csv' in next_commands('best.pth')
     few = test_table({**METRICS, **more, 'predict/coverage_at_0.5': 0.2}, 99, tmp_path)
     assert 'answers under 1 % of the images, 90 % of them right' in few
+    seen_only = test_table({**METRICS, **more}, 99, tmp_path, unseen=False)
+    assert 'as predict will answer        10.0       –       –' in seen_only
+    assert 'as papers report it           10.0       –       –       –' in seen_only
     assert '  mmcluspro cases best.pth --config own.py\n' in next_commands(
         'best.pth', config='own.py')
 

@@ -104,10 +104,11 @@ class ConsoleHook(Hook):
         if runner.rank:
             return
         folder = Path(runner.work_dir)
-        say(test_table(metrics or {}, len(runner.test_dataloader.dataset), folder))
+        dataset = runner.test_dataloader.dataset
+        unseen = not bool(dataset.space.seen.all())
+        say(test_table(metrics or {}, len(dataset), folder, unseen))
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from
         if checkpoint:
-            dataset = runner.test_dataloader.dataset
             own = runner.cfg.filename if isinstance(dataset, TableCZSL) else None
             say(next_commands(str(checkpoint), runner.cfg.get('model'),
                               getattr(dataset, 'data_root', None), own))

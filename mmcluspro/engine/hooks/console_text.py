@@ -37,11 +37,20 @@ def epoch_row(epoch: int, loss: float, metrics: Mapping[str, float]) -> str:
     return f'{epoch:>5}{loss:>9.3f}{"".join(cells)}'.rstrip()
 
 
-def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
-    """The numbers of a test, the worst pairs, and the files."""
+def test_table(metrics: Mapping[str, float], images: int, folder: Path,
+               unseen: bool = True) -> str:
+    """The numbers of a test, the worst pairs, and the files.
+
+    Args:
+        metrics (Mapping[str, float]): By name.
+        images (int): How many were tested.
+        folder (Path): With the files of the test.
+        unseen (bool): Whether there are unseen pairs; a dash stands for numbers that need them.
+            Defaults to True.
+    """
     lines = ['', f'test of {images} images, in percent', ' ' * 26 + ''.join(
         f'{name:>8}' for name in ('seen', 'unseen', 'hm', 'auc'))]
-    lines += _rows(ROWS, metrics)
+    lines += _rows(ROWS, metrics, unseen)
     for threshold in (0.5, 0.9):
         coverage = metrics.get(f'predict/coverage_at_{threshold}')
         accuracy = metrics.get(f'predict/accuracy_at_{threshold}')
@@ -49,7 +58,7 @@ def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
             share = 'under 1' if 0 < coverage < 0.5 else f'{coverage:.0f}'
             lines.append(f'  with --threshold {threshold}    answers {share} % of the images'
                          + (f', {accuracy:.0f} % of them right' if accuracy is not None else ''))
-    lines += _rows(PAPER_ROWS, metrics)
+    lines += _rows(PAPER_ROWS, metrics, unseen)
     worst = _worst(folder / 'test_pairs.csv')
     if worst and 'predict/seen' in metrics:
         lines.append(f'worst pairs: {worst}')
@@ -60,11 +69,13 @@ def test_table(metrics: Mapping[str, float], images: int, folder: Path) -> str:
     return '\n'.join(lines)
 
 
-def _rows(rows: Sequence[tuple[str, str, str]], metrics: Mapping[str, float]) -> Iterator[str]:
+def _rows(rows: Sequence[tuple[str, str, str]], metrics: Mapping[str, float],
+          unseen: bool) -> Iterator[str]:
     for title, prefix, suffix in rows:
         keys = [f'{prefix}/{name}{suffix}' for name in ('seen', 'unseen', 'hm', 'auc')]
         if keys[0] in metrics:
-            cells = [f'{metrics[key]:>8.1f}' for key in keys if key in metrics]
+            cells = [f'{metrics[key]:>8.1f}' if unseen or key == keys[0] else f'{"–":>8}'
+                     for key in keys if key in metrics]
             yield f'{title:<26}{"".join(cells)}'
 
 
