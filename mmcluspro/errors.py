@@ -31,6 +31,10 @@ class FileError(ValueError):
         return type(self), (self.file, self.problem, self.remedy, self.place)
 
 
+class DownloadError(RuntimeError):
+    """Weights that are not on this machine could not be downloaded."""
+
+
 def reason_of(error: BaseException, length: int = 160) -> str:
     """The first line of an error of another package, short, with its kind where it says little."""
     text = (str(error).strip().splitlines() or [''])[0]

@@ -9,7 +9,7 @@ from mmengine.registry import DefaultScope
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.errors import FileError, reason_of, sentence_of
+from mmcluspro.errors import DownloadError, FileError, reason_of, sentence_of
 from mmcluspro.flags.model_flags import PLACES
 from mmcluspro.models.state import restorable_keys
 from mmcluspro.registry import MODELS
@@ -71,7 +71,7 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
     try:
         with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
             model = MODELS.build(parts)
-    except FileError:
+    except (FileError, DownloadError):
         raise
     except ValueError as error:  # a class refuses its fields, in words
         raise FileError(name, f'the described model cannot be built: {sentence_of(error)}', REMEDY,

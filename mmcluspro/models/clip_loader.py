@@ -15,7 +15,7 @@ from open_clip.factory import load_checkpoint
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from mmcluspro.errors import reason_of
+from mmcluspro.errors import DownloadError, reason_of
 from mmcluspro.utils.download import hub_address, hub_offline, one_process, reachable
 from mmcluspro.utils.paths import weights_file
 
@@ -128,7 +128,7 @@ def _download(arch: str, pretrained: str | None, tag: dict) -> Path:
         source = tag.get('url') or f'{hub_address()}/{tag.get("hf_hub", "").rstrip("/")}'
         name = Path(tag['url']).name if tag.get('url') else 'FILE'
         hint = f', quickgelu={bool(tag.get("quick_gelu"))}'
-        raise RuntimeError(
+        raise DownloadError(
             f'pretrained={pretrained!r} of arch={arch!r} could not be downloaded '
             f'({reason_of(error, 80)}).\nWithout a network, fetch the file on another machine:\n'
             f'  {source}\nand give it to both towers at once:\n'

@@ -147,6 +147,14 @@ def test_parts_that_do_not_fit_each_other_are_said_in_words(attack, monkeypatch)
         attack()
 
 
+def test_a_missing_download_is_not_the_files_fault(attack, monkeypatch):
+    def build(parts):
+        raise DownloadError('The weights could not be downloaded. Fetch them.')
+    monkeypatch.setattr(MODELS, 'build', build)
+    with pytest.raises(DownloadError, match=r'^The weights could not be downloaded\. Fetch them\.$'):
+        attack()
+
+
 def test_a_tower_without_a_single_patch_is_said_in_words(attack):
     with pytest.raises(FileError, match=r'evil\.pth, meta\.description: .* do not fit each other'):
         attack(dict(type='CLIPVision', arch='tiny_clip', pretrained='tiny_clip', img_size=1))

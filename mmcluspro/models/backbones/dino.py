@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
-from mmcluspro.errors import reason_of
+from mmcluspro.errors import DownloadError, reason_of
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.safe_load import load_checkpoint
 
@@ -72,7 +72,7 @@ class DINO(VisionTransformer):
                 f'{name} does not exist. The page {self.SOURCE[0]} links {self.SOURCE[1]} '
                 '("backbone only"); set backbone.pretrained to its path.') from error
         except OSError as error:  # no network
-            raise ValueError(
+            raise DownloadError(
                 f'{name} could not be downloaded ({reason_of(error, 80)}). Fetch the file on '
                 'another machine. To predict, give it with --weights backbone=FILE; in a config, '
                 'set backbone.pretrained to its path.') from error
