@@ -64,3 +64,5 @@ if __name__ == '__main__':
     cfg = cached_config(name, features, work_dir, batch_size=16, launcher='pytorch')
     runner, result = train(cfg, start)
     torch.save(result, Path(work_dir) / f'rank{runner.rank}.pt')
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()

@@ -377,6 +377,8 @@ for i in mine:
     metric.process(None, [dict(open_score=case['scores'][i], attr_label=case['labels'][i, 0],
                                obj_label=case['labels'][i, 1])])
 print('RESULT', json.dumps([metric.evaluate(num), metric.chosen._asdict()]))
+dist.barrier()
+dist.destroy_process_group()
 """
 
 

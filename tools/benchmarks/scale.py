@@ -98,6 +98,9 @@ def work(kind, size):
     found = (scoring if kind == 'pairs' else clustering)(size)
     if world == 1 or distributed.get_rank() == 0:
         print(json.dumps(dict(kind=kind, size=size, ranks=world, start_mb=start, **found)))
+    if world > 1:
+        distributed.barrier()
+        distributed.destroy_process_group()
 
 
 def run(kind, size, ranks):
