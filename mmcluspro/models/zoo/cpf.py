@@ -92,8 +92,8 @@ class CPFHead(ThreePathHead):
         if features.tokens is None or len(names) != self.shallow:
             raise ValueError(
                 f'CPFHead reads the tokens and {self.shallow} shallow layers of the image tower '
-                f'and got {len(names)} layers: set backbone.out_tokens=True, '
-                'backbone.project_layers=True and backbone.out_layers, such as [6, 12, 18].')
+                f'and got {len(names)} layers: set backbone.out_tokens=True, backbone.out_layers, '
+                'such as [6, 12, 18], and for CLIPVision backbone.project_layers=True.')
         dtype = self.to_text.weight.dtype
         v, patches = features.composition.to(dtype), features.tokens[:, 1:].to(dtype)
         layers = torch.cat([features.extra[name][:, 1:].to(dtype) for name in names], dim=-1)

@@ -125,8 +125,8 @@ class MSCIHead(TroikaHead):
                 f'MSCIHead reads {self.traction.counts[0]} low and {self.traction.counts[1]} high '
                 f'layers of the image tower and got {len(numbers)} layers: set backbone.out_layers '
                 'to the first and last blocks, such as [0, 1, 2, -3, -2, -1], with '
-                'backbone.project_layers=True and a neck that hands them on, such as '
-                'mmcluspro.PrimitiveAdapter.')
+                'backbone.project_layers=True for CLIPVision, and a neck that hands them on, such '
+                'as mmcluspro.PrimitiveAdapter.')
         layers = [features.extra[f'layer_{number}'] for number in numbers]
         width = self.traction.norms[0].normalized_shape[0]
         if layers[0].shape[-1] != width:
