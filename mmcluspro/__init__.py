@@ -10,14 +10,14 @@ from .version import __version__
 
 check_requirements()
 
-__all__ = ['CZSLInferencer', '__version__', 'load_model', 'predict', 'safe_loading']
+__all__ = ['TrainedModel', '__version__', 'load', 'predict', 'safe_loading']
 
 
 def __getattr__(name: str) -> Any:
-    if name in ('CZSLInferencer', 'load_model', 'predict'):
-        from . import apis
-        return getattr(apis, name)
     if name == 'safe_loading':
         from .engine.checkpoint import safe_loading
         return safe_loading
+    if name in __all__:
+        from mmcluspro import apis
+        return getattr(apis, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -73,6 +73,14 @@ def describe(faults: Sequence[Fault], limit: int = 5) -> str:
     return '\n'.join(lines)
 
 
+def describe_kinds(faults: Sequence[Fault], limit: int = 5) -> list[str]:
+    """For each kind of problem, its number and the first ones, each on its own line."""
+    kinds: dict[str, list[Fault]] = {}
+    for fault in faults:
+        kinds.setdefault(fault.kind, []).append(fault)
+    return [f'{len(found)} x {kind}:\n{describe(found, limit)}' for kind, found in kinds.items()]
+
+
 class FaultsError(FileError):
     """All problems in the data, in one message.
 
@@ -142,3 +150,30 @@ def printable(text: object, keep: str = '') -> str:
     """
     return STEERING.sub(lambda sign: sign[0] if sign[0] in keep else ascii(sign[0])[1:-1],
                         str(text))
+
+
+def between(field: str, value: float, low: float, high: float, open_end: bool = False) -> None:
+    """Refuses a number outside of [low, high], or of [low, high) with ``open_end``.
+
+    Args:
+        field (str): Field of the config, for the message.
+        value (float): What was given.
+        low (float): Least value.
+        high (float): Largest value, or the first one that is too large.
+        open_end (bool): Whether ``high`` itself is refused. Defaults to False.
+    """
+    if not low <= value <= high or (open_end and value == high):
+        raise ValueError(f'{field} must lie in [{low:g}, {high:g}{")" if open_end else "]"}, '
+                         f'got {value}.')
+
+
+def at_least(field: str, value: float, low: float) -> None:
+    """Refuses a number below ``low``."""
+    if not value >= low:
+        raise ValueError(f'{field} must be at least {low}, got {value}.')
+
+
+def one_of(field: str, value: object, allowed: Sequence[object]) -> None:
+    """Refuses a value that is not among those allowed."""
+    if value not in allowed:
+        raise ValueError(f'{field} must be one of {tuple(allowed)}, got {value!r}.')

@@ -10,9 +10,11 @@ from inspect import signature
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import LOOPS as MMENGINE_LOOPS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPERS as MMENGINE_OPTIM_WRAPPERS
+from mmengine.registry import OPTIMIZERS as MMENGINE_OPTIMIZERS
 from mmengine.registry import RUNNERS as MMENGINE_RUNNERS
 from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import Registry
@@ -51,12 +53,20 @@ HOOKS = HelpfulRegistry(
     locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.run_hooks'])
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
+LOOPS = HelpfulRegistry(
+    'loop', parent=MMENGINE_LOOPS, scope='mmcluspro', locations=[
+        'mmcluspro.engine.fit_loop', 'mmcluspro.engine.held_out_loops',
+        'mmcluspro.engine.refit_loop'])
 OPTIM_WRAPPERS = HelpfulRegistry(
     'optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmcluspro',
     locations=['mmcluspro.engine.precision'])
+OPTIMIZERS = HelpfulRegistry(
+    'optimizer', parent=MMENGINE_OPTIMIZERS, scope='mmcluspro',
+    locations=['mmcluspro.engine.bert_adamw'])
 
 _ALL = {registry.name: registry
-        for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS, OPTIM_WRAPPERS)}
+        for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS, LOOPS,
+                         OPTIM_WRAPPERS, OPTIMIZERS)}
 
 
 def hint(key: str, kind: str) -> str:

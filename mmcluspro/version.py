@@ -1,2 +1,5 @@
 """The package version."""
+
+
+
 __version__ = '0.1.0'

@@ -1,7 +1,7 @@
-"""Predicting with a trained model."""
-from .inferencer import CZSLInferencer, predict
-from .model import load_model
-from .result import NameScore, PairScore, Prediction, Predictions
+"""What a user calls: the lines of a notebook."""
+from mmcluspro.artefact import NameScore, PairScore, Prediction, Predictions, TrainedModel
 
-__all__ = ['CZSLInferencer', 'NameScore', 'PairScore', 'Prediction', 'Predictions', 'load_model',
+from .calls import load, predict
+
+__all__ = ['NameScore', 'PairScore', 'Prediction', 'Predictions', 'TrainedModel', 'load',
            'predict']

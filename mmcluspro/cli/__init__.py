@@ -2,6 +2,8 @@
 
 The scripts in ``tools/`` call the same functions.
 """
+import codecs
+import io
 import os
 import sys
 import warnings
@@ -31,11 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         int: The exit code.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    print_anything()
     if not words or words[0] in ('-h', '--help'):
         print(usage())
         return 0 if words else 2
     if words[0] == '--version':
-        from mmcluspro import __version__
+        from mmcluspro.version import __version__
         print(__version__)
         return 0
     if words[0] not in COMMANDS:
@@ -56,6 +59,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     codes: list[Any] = []
     run_command(lambda: codes.append(find_main(words[0])(words[1:])))
     return codes[0] or 0
+
+
+def print_anything() -> None:
+    """Lets all text be printed: bytes of file names as they are, letters of others as ``\\xe9``."""
+    def replaced(error: UnicodeError) -> tuple[str | bytes, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        letters = error.object[error.start:error.end]
+        return b''.join(
+            bytes([ord(letter) - 0xdc00]) if '\udc80' <= letter <= '\udcff'  # of a file name
+            else letter.encode('ascii', 'backslashreplace') for letter in letters), error.end
+
+    codecs.register_error('mmcluspro.printed', replaced)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='mmcluspro.printed')
 
 
 def say_warning(message: Any, category: type, *place: Any, **options: Any) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from mmcluspro.datasets.dataset_check import check_dataset
 from mmcluspro.datasets.folder_tree import empty_folders, left_out
-from mmcluspro.datasets.photo_check import check_photos, is_own_data
+from mmcluspro.datasets.photo_check import check_photos, is_own_data, is_table
+from mmcluspro.datasets.table_file import Columns
 from mmcluspro.errors import printable
 from mmcluspro.flags.data_flags import parse_check_data
 
@@ -14,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_check_data(argv)
     _check_root(Path(args.root).expanduser(), args.dataset)
     if args.dataset == 'generic' and args.split is None and is_own_data(args.root):
-        report = check_photos(args.root, args.separator, args.decode)
+        report = check_photos(args.root, args.separator, args.decode, Columns(**args.columns))
     else:
         report = check_dataset(args.root, args.dataset, args.split, args.decode)
     print(report.text(args.limit))
@@ -27,10 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_root(root: Path, dataset: str) -> None:
     """Raises a clear error if there is nothing to check."""
     if not root.exists():
-        raise FileNotFoundError(f'{root} does not exist. Give a folder of images, a CSV file, or '
-                                'the folder of a published dataset.')
-    if root.is_file() and root.suffix.lower() != '.csv':
-        raise ValueError(f'{root} is neither a folder nor a CSV file.')
+        raise FileNotFoundError(f'{root} does not exist. Give a folder of images, a table (.csv, '
+                                '.tsv), or the folder of a published dataset.')
+    if root.is_file() and not is_table(root):
+        raise ValueError(f'{root} is neither a folder nor a table (.csv, .tsv).')
     if dataset == 'generic' and root.is_dir() and not is_own_data(root) and not any(
             root.rglob('*_pairs.txt')):
         raise ValueError(

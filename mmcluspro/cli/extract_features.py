@@ -1,6 +1,7 @@
 """Writes the features of a frozen backbone to disk: ``mmcluspro extract-features``."""
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -8,9 +9,10 @@ from mmengine.registry import DefaultScope
 
 from mmcluspro.engine.hooks.console_text import short_path
 from mmcluspro.engine.launch import apply_options, read_config
-from mmcluspro.features import frozen_encoder, start_folder, write_phase
+from mmcluspro.features import KeptFeatures, frozen_encoder, start_folder, write_phase
 from mmcluspro.flags.data_flags import parse_extract_features as parse_args
 from mmcluspro.registry import DATASETS, MODELS
+from mmcluspro.utils.inside import remove
 from mmcluspro.utils.progress import Progress
 
 
@@ -32,10 +34,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def extract(args: argparse.Namespace) -> None:
-    """Writes the features of all phases."""
+def extract(args: argparse.Namespace, keep: bool = False) -> None:
+    """Writes the features of all phases.
+
+    Args:
+        args (argparse.Namespace): Flags of ``mmcluspro extract-features``.
+        keep (bool): Share features by the content of the photographs with other runs, and write
+            the folder anew. Defaults to False.
+    """
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
-    cfg = read_config(args.config)
+    cfg = read_config(args.config, args.dataset)
     apply_options(cfg, args.cfg_options)
     missing = [phase for phase in {*args.phases, 'test'} if not cfg.get(f'{phase}_dataloader')]
     if missing:
@@ -55,8 +63,12 @@ def extract(args: argparse.Namespace) -> None:
                                if '.' not in preprocessor['type'] else preprocessor)
         prepare = prepare.to(device)
         tower.to(device)
-        start_folder(out, dict(facts, pipeline=pipeline, preprocessor=preprocessor,
-                               dtype=args.dtype, shard_size=args.shard_size))
+        facts = dict(facts, pipeline=pipeline, preprocessor=preprocessor, dtype=args.dtype,
+                     shard_size=args.shard_size)
+        kept = KeptFeatures(facts) if keep else None
+        if keep:  # labels, split or weights may have changed since; nothing is lost
+            remove(Path(out).parent, out)
+        start_folder(out, facts)
 
         @torch.inference_mode()
         def features(images: list) -> torch.Tensor:
@@ -66,5 +78,5 @@ def extract(args: argparse.Namespace) -> None:
                     for phase in args.phases}
         with Progress('features', sum(map(len, datasets.values()))) as progress:
             made = sum(write_phase(dataset, features, out, phase, args.batch_size, args.workers,
-                                   progress) for phase, dataset in datasets.items())
+                                   progress, kept) for phase, dataset in datasets.items())
     print(f'features   of {progress.total} images in {short_path(out)}, {made} of them new')

@@ -8,18 +8,27 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mmcluspro.datasets.folder_tree import empty_folders, left_out, scan_folders
-from mmcluspro.datasets.image_folder import ImageFolder, undecodable
-from mmcluspro.datasets.photo_check import split_warnings, too_few_names
+from mmcluspro.datasets.folder_tree import empty_folders, left_out
+from mmcluspro.datasets.image_folder import undecodable
+from mmcluspro.datasets.photo_check import (
+    Photos,
+    fix_names,
+    is_table,
+    label_faults,
+    read_photos,
+    spellings,
+    split_warnings,
+    too_few_names,
+)
 from mmcluspro.datasets.splits import PHASES
 from mmcluspro.datasets.splitting import make_split
-from mmcluspro.datasets.table_file import TableRow, read_table, table_text
-from mmcluspro.errors import Fault, describe, printable
+from mmcluspro.datasets.table_file import NAMED, Columns, TableRow, table_text
+from mmcluspro.engine.launch import read_config
+from mmcluspro.errors import Fault, describe, describe_kinds, printable
 from mmcluspro.utils.atomic import write_text
 
-from .own_routes import Route, check_files, choose_route
+from .own_routes import Route, choose_route, find_files, fit_all, train_on_all
 
-SEPARATORS = ('_', '__', '/')
 SHARD = 256  # images whose features an interruption can cost
 
 
@@ -30,73 +39,114 @@ class OwnConfig(NamedTuple):
         config (str): The config file.
         work_dir (str): The work folder.
         stored (bool): Whether features are stored before training.
+        epochs (str, optional): Config of ClusPro on the same images, to compare with. Defaults to
+            None: there is one config.
     """
     config: str
     work_dir: str
     stored: bool
+    epochs: str | None = None
 
 
 def is_photos(name: str) -> bool:
     """Whether ``mmcluspro train`` was given images, not a config."""
-    return Path(name).is_dir() or name.lower().endswith('.csv')
+    return Path(name).is_dir() or is_table(name)
 
 
 def own_config(name: str, work_dir: str | None = None, weights: str | None = None,
-               arch: str | None = None, words: str | None = None) -> OwnConfig:
+               arch: str | None = None, words: str | None = None, separator: str | None = None,
+               columns: Columns = NAMED, merge_names: bool = False,
+               refit: bool = True) -> OwnConfig:
     """Writes a split and a config for the images and this machine, and prints them.
 
     Args:
-        name (str): Folder ``attribute_object/`` of images, or a CSV with the header
+        name (str): Folder ``attribute_object/`` of images, or a table with the header
             ``image,attribute,object`` and optionally ``split``, next to the images.
         work_dir (str, optional): Defaults to None: ``work_dirs/`` and the name of the folder.
         weights (str, optional): As in :func:`~mmcluspro.cli.own_routes.choose_route`.
         arch (str, optional): The same.
         words (str, optional): The same.
+        separator (str, optional): As in :func:`~mmcluspro.datasets.photo_check.read_photos`.
+        columns (Columns): The same.
+        merge_names (bool): Whether names in two spellings become one. Defaults to False.
+        refit (bool): Train what is delivered on all images, and measure by cross-validation, where
+            features are stored and the images have no split of their own. Defaults to True.
     """
     source = Path(name).expanduser()
     if not source.exists():
-        raise FileNotFoundError(f'{source} does not exist. Give a folder of images, a CSV file, or '
-                                'a config.')
-    check_files(weights, words)  # before images are read
+        raise FileNotFoundError(f'{source} does not exist. Give a folder of images, a table (.csv, '
+                                '.tsv), or a config.')
+    weights, words = find_files(weights, words)  # before images are read
     if source.is_dir() and (source / 'table.csv').is_file():
         source = source / 'table.csv'
-    root = source if source.is_dir() else source.parent
-    stem = root.resolve().name if source.is_dir() or source.name == 'table.csv' else source.stem
+    stem = (source if source.is_dir() else source.parent).resolve().name if (
+        source.is_dir() or source.name == 'table.csv') else source.stem
     folder = Path(work_dir or Path('work_dirs') / stem)
-    read = _read(source)
-    rows = _usable(read, root)
+    photos = read_photos(source, separator, columns)
+    rows = _existing(photos)
     pairs = {(row.attribute, row.object) for row in rows}
     print(f'photos     {len(rows)} images of {len(pairs)} pair{"s" * (len(pairs) > 1)} in {source}')
     if source.is_dir():
         for line in filter(None, (left_out(source), empty_folders(source))):
             print(f'           {printable(line)}')
-    if not rows[0].split and (few := too_few_names(pairs)):
-        raise ValueError(f'{source}: {few}.')
+    if merge_names:
+        for field, merged in spellings(rows).items():
+            for old, new in merged.items():
+                print(f'name       {field} {printable(old)} is merged into {printable(new)}')
+        rows = fix_names(rows)
+    for text in describe_kinds(label_faults(rows, photos.files)):
+        print(f'warning: {text}', file=sys.stderr)
+    # Whatever may end the command comes before the photographs are decoded, which takes minutes.
+    split = _with_split(rows, source)
+    names = sorted({name for row in rows for name in row[1:3]})
+    route = choose_route(weights, arch, words, sum(row.split == 'train' for row in split), names)
+    kept = _decodable(rows, photos)
+    refit = refit and route.stored and not rows[0].split
+    if refit:
+        other, route = train_on_all(route), fit_all(route)
+        rows = [row._replace(split='train') for row in kept]
+    else:
+        rows = split if len(kept) == len(rows) else _with_split(kept, source)
     folder.mkdir(parents=True, exist_ok=True)
-    if not rows[0].split or len(rows) < len(read):
-        rows = rows if rows[0].split else make_split(rows)
+    as_it_is = source.is_file() and not any((photos.missing, merge_names, columns != NAMED))
+    if not (as_it_is and kept[0].split and len(kept) == len(photos.rows)
+            and photos.root == source.parent):
         source = folder / 'table.csv'
         _write(source, table_text(rows))
-    print(f'split      {_counts(rows)}\n           in {source}')
-    for line in split_warnings(rows):
-        print(f'warning: {printable(line)}', file=sys.stderr)
+    if refit:
+        print('split      none: all images train; first, a part of the pairs and of the images is '
+              'left\n           out in turn to measure (--no-refit holds out one part for good)')
+    else:
+        print(f'split      {_counts(rows)}\n           in {source}')
+        for line in split_warnings(rows):
+            print(f'warning: {printable(line)}', file=sys.stderr)
+    path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'
+    print(f'weights    {route.said}')
+    side = None if refit else _only_side(rows)
+    if side:  # the AUC would be 0 in every epoch, and the first one the best
+        route.fields['default_hooks'] = dict(checkpoint=dict(save_best=f'czsl/{side}'))
+        print(f'best       epoch by its accuracy on {side} pairs: validation has no others')
+    data = photos.root.resolve(), source.resolve(), folder
+    _write(path, _config(*data, route))
+    epochs = path.with_name(f'{path.stem}_cluspro.py')
+    if refit:
+        _write(epochs, _config(*data, other))
+    print(f'config     {path}', flush=True)
+    return OwnConfig(str(path), str(folder), route.stored, str(epochs) if refit else None)
+
+
+def _with_split(rows: list[TableRow], source: Path) -> list[TableRow]:
+    """The rows with the split that they have, or with one that is made."""
+    if not rows[0].split and (few := too_few_names({(row.attribute, row.object) for row in rows})):
+        raise ValueError(f'{source}: {few}.')
+    rows = rows if rows[0].split else make_split(rows)
     images = Counter(row.split for row in rows)
     empty = [phase for phase in PHASES if not images[phase]]
     if empty:
         raise ValueError(f'{source}: no image has split {" or ".join(map(repr, empty))}. Add '
-                         'images, or correct the column split; without this column, '
-                         'mmcluspro train chooses a split.')
-    names = sorted({name for pair in pairs for name in pair})
-    route = choose_route(weights, arch, words, images['train'], names)
-    path = folder / f'{re.sub(r"[^0-9A-Za-z_]", "_", stem)}.py'
-    print(f'weights    {route.said}')
-    side = _only_side(rows)
-    if side:  # the AUC would be 0 in every epoch, and the first one the best
-        route.fields['default_hooks'] = dict(checkpoint=dict(save_best=f'czsl/{side}'))
-        print(f'best       epoch by its accuracy on {side} pairs: validation has no others')
-    _write(path, _config(root.resolve(), source.resolve(), folder, route))
-    print(f'config     {path}', flush=True)
-    return OwnConfig(str(path), str(folder), route.stored)
+                         'images, or correct the split; without one (a column split, or folders '
+                         'train/, val/ and test/), mmcluspro train chooses it.')
+    return rows
 
 
 def store_features(config: str) -> None:
@@ -106,9 +156,12 @@ def store_features(config: str) -> None:
         config (str): What :func:`own_config` wrote.
     """
     from .extract_features import extract, parse_args
-    print('features   computed once; after an interruption, run the same command again',
-          flush=True)
-    extract(parse_args([config, '--workers', '0', '--shard-size', str(SHARD)]))
+    print('features   computed once for each photograph; after an interruption, run the same '
+          'command again', flush=True)
+    cfg = read_config(config)
+    phases = dict.fromkeys(cfg[f'{phase}_dataloader'].dataset.phase for phase in PHASES)
+    extract(parse_args([config, '--workers', '0', '--shard-size', str(SHARD), '--phases',
+                        *phases]), keep=True)
     print(flush=True)
 
 
@@ -139,34 +192,27 @@ def _write(path: Path, text: str) -> None:
     write_text(path, text)
 
 
-def _usable(rows: list[TableRow], root: Path) -> list[TableRow]:
-    """Rows whose image exists and can be decoded; the others are listed and counted."""
-    folder = ImageFolder(root)
-    files = {row: folder.find(row.image) for row in rows}
-    bad = dict(undecodable([file for file in files.values() if file]))
-    faults = [Fault('image', row.image, bad.get(file or '', 'the file is missing'))
-              for row, file in files.items() if file is None or file in bad]
-    if len(faults) == len(rows):
-        raise ValueError(f'None of the {len(rows)} images can be read:\n{describe(faults)}'
-                         + folder.remark)
+def _existing(photos: Photos) -> list[TableRow]:
+    """Rows whose file is there; the others are listed and counted."""
+    _say_skipped(photos.missing, len(photos.rows) + len(photos.missing), photos.remark)
+    return photos.rows
+
+
+def _decodable(rows: list[TableRow], photos: Photos) -> list[TableRow]:
+    """Rows whose image can be decoded; the others are listed and counted."""
+    bad = dict(undecodable([photos.files[row.image] for row in rows]))
+    faults = [Fault('image', row.image, bad[photos.files[row.image]]) for row in rows
+              if photos.files[row.image] in bad]
+    _say_skipped(faults, len(rows))
+    return [row for row in rows if photos.files[row.image] not in bad]
+
+
+def _say_skipped(faults: list[Fault], number: int, remark: str = '') -> None:
+    if len(faults) == number:
+        raise ValueError(f'None of the {number} images can be read:\n{describe(faults)}' + remark)
     if faults:
-        print(f'warning: {len(faults)} of {len(rows)} images cannot be read and are skipped:\n'
-              f'{describe(faults)}{folder.remark}', file=sys.stderr)
-    lost = {fault.where for fault in faults}
-    return [row for row in rows if row.image not in lost]
-
-
-def _read(source: Path) -> list[TableRow]:
-    if source.is_file():
-        with source.open(encoding='utf-8-sig', errors='replace') as file:
-            return read_table(source, need_split='split' in file.readline().lower())
-    errors = []
-    for separator in SEPARATORS:
-        try:
-            return scan_folders(source, separator)
-        except ValueError as error:
-            errors.append(error)
-    raise ValueError(str(errors[0]))
+        print(f'warning: {len(faults)} of {number} images cannot be read and are skipped:\n'
+              f'{describe(faults)}{remark}', file=sys.stderr)
 
 
 def _config(root: Path, table: Path, folder: Path, route: Route) -> str:

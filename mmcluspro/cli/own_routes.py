@@ -4,7 +4,9 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import sys
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from mmcluspro.datasets.names import readable_name
-from mmcluspro.models.text.word_vectors import load_word_vectors
+from mmcluspro.errors import DownloadError, reason_of
+from mmcluspro.models.text.words import load_word_vectors
+from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.download import DINO, GLOVE, download
+from mmcluspro.utils.inside import remove
+from mmcluspro.utils.kept import kept_folder
 
 
 def words_for(names: Iterable[str], path: str | Path) -> dict[str, str]:
@@ -66,9 +73,14 @@ PLACES = ('.', 'weights', 'data/weights')
 WORD_PLACES = ('.', 'weights', 'data/word_vectors')
 WORD_FILES = ('glove*.bin', 'glove*.txt', 'GoogleNews*.bin*', '*.vec')
 WEIGHT_SUFFIXES = ('.pt', '.pth', '.bin', '.safetensors')
-DINOV2_ADDRESS = 'https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth'
-GET_WORDS = ('Add --words FILE, for example glove.6B.300d.txt of '
-             'https://nlp.stanford.edu/data/glove.6B.zip.')
+# Names of published weights, and what their files begin with.
+NAMED = {f'dinov2-{size}{kind}': f'dinov2_vit{size}14{kind.replace("-reg", "_reg4")}'
+         for size in 'sbl' for kind in ('', '-reg')}
+GLOVE_WORDS = 'glove'
+GLOVE_FILE = 'glove.6B.300d.txt'
+DINOV2_ADDRESS = f'{DINO}v2/{{0}}/{{1}}_pretrain.pth'
+GET_WORDS = (f'Add --words FILE, for example {GLOVE_FILE} of {GLOVE}, or --words glove, which '
+             'downloads it (862 MB, once).')
 STEPS = 120  # of a training on stored features, about
 BATCH = 64
 
@@ -117,19 +129,92 @@ def choose_route(weights: str | None = None, arch: str | None = None, words: str
                  said + found)
 
 
-def check_files(weights: str | None, words: str | None) -> None:
-    """Whether files that the user named are there.
+def train_on_all(route: Route) -> Route:
+    """The route of stored features on which all photographs train, measured in cross-validation.
+
+    Args:
+        route (Route): Of stored features, with a split.
+    """
+    every = dict(dataset=dict(phase='train', test_mode=True))
+    epochs = route.fields['train_cfg']['max_epochs']
+    return route._replace(fields=dict(
+        route.fields, val_dataloader=every, test_dataloader=every,
+        train_cfg=dict(type='mmcluspro.RefitLoop', max_epochs=epochs, val_interval=epochs,
+                       _delete_=True),
+        val_cfg=dict(type='mmcluspro.HeldOutValLoop'),
+        test_cfg=dict(type='mmcluspro.HeldOutTestLoop')))
+
+
+def fit_all(route: Route) -> Route:
+    """The same with regressions, which are fitted.
+
+    Args:
+        route (Route): Of stored features, with a split.
+    """
+    fields = train_on_all(route).fields
+    del fields['train_cfg']
+    backbone, head = (fields['model'][part] for part in ('backbone', 'head'))
+    return route._replace(base='frozen_dinov2_regression_own_data.py', fields=dict(
+        fields, model=dict(backbone=backbone, head=dict(
+            head, in_channels=backbone['in_channels']))))
+
+
+def find_files(weights: str | None, words: str | None) -> tuple[str | None, str | None]:
+    """Files for what the user named: 'dinov2-s' and 'glove' are looked for, then downloaded.
 
     Raises:
-        FileNotFoundError: Names the one that is not, and where to get it.
+        FileNotFoundError: Names the one that is not there, and where to get it.
+        DownloadError: The same, without a network.
     """
+    if weights in NAMED:
+        kind = NAMED[weights]
+        there = (path for folder in PLACES for path in sorted(Path(folder).glob(f'{kind}_*'))
+                 if path.suffix in WEIGHT_SUFFIXES
+                 and ('_reg4' in kind) == ('_reg4' in path.name))
+        address = DINOV2_ADDRESS.format(kind.removesuffix('_reg4'), kind)
+        weights = str(next(there, None) or _downloaded(address, '--weights'))
+    if words == GLOVE_WORDS:
+        words = _words_at_hand(WORD_FILES[:2]) or str(_glove())
+    _check_files(weights, words)
+    return weights, words
+
+
+def _downloaded(address: str, flag: str) -> Path:
+    try:
+        return download(address)
+    except OSError as error:
+        raise DownloadError(f'{address} could not be downloaded ({reason_of(error, 80)}). Fetch it '
+                            f'on another machine, and give its path with {flag}.') from error
+
+
+def _glove() -> Path:
+    """GloVe's vectors of width 300, unpacked once."""
+    target = kept_folder('words') / GLOVE_FILE
+    if not target.is_file():
+        print(f'words      {GLOVE}: 862 MB, downloaded once', flush=True)
+        packed = _downloaded(GLOVE, '--words')
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(packed) as archive, archive.open(GLOVE_FILE) as member, atomic_path(
+                target) as part, part.open('wb') as file:
+            shutil.copyfileobj(member, file, 1 << 20)
+        remove(packed.parent, packed)
+    return target
+
+
+def _check_files(weights: str | None, words: str | None) -> None:
     if words and not Path(words).expanduser().is_file():
         raise FileNotFoundError(f'The file {words} (--words) does not exist. {GET_WORDS}')
-    if not weights or Path(weights).expanduser().is_file():
+    if not weights:
+        return
+    if Path(weights).expanduser().is_file():
+        if DINOV2.search(Path(weights).name) and not words and _words_at_hand() is None:
+            raise FileNotFoundError('DINOv2 has no text tower: the names of attributes and objects '
+                                    f'need word vectors. {GET_WORDS}')
         return
     if DINOV2.search(Path(weights).name):
         raise FileNotFoundError(f'The file {weights} (--weights) does not exist. Fetch it on a '
-                                f'machine with a network: {DINOV2_ADDRESS}')
+                                'machine with a network, or give --weights dinov2-s, which '
+                                'downloads it.')
     if Path(weights).suffix in WEIGHT_SUFFIXES:
         raise FileNotFoundError(f'The file {weights} (--weights) does not exist. '
                                 'docs/real_photos.md says where to get the weights of CLIP and '
@@ -146,19 +231,17 @@ def weights_at_hand() -> str | None:
     return None
 
 
-def _words_at_hand() -> str | None:
-    return next((str(path) for folder in map(Path, WORD_PLACES) for pattern in WORD_FILES
+def _words_at_hand(patterns: Sequence[str] = WORD_FILES) -> str | None:
+    return next((str(path) for folder in map(Path, WORD_PLACES) for pattern in patterns
                  for path in sorted(folder.glob(pattern))), None)
 
 
 def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[str],
             found: str) -> Route:
-    check_files(weights, words)
+    _check_files(weights, words)
     path = Path(weights).expanduser().resolve()
     words = words or _words_at_hand()
-    if words is None:
-        raise FileNotFoundError('DINOv2 has no text tower: the names of attributes and objects '
-                                f'need word vectors. {GET_WORDS}')
+    assert words is not None  # check_files looked
     kind = DINOV2.search(path.name)
     assert kind is not None  # the caller looked
     arch, width = DINOV2_ARCHS[kind[1]]

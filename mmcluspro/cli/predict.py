@@ -1,22 +1,25 @@
 """Predicts the attribute and the object of images: ``mmcluspro predict``."""
-import io
+import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from mmcluspro.apis.images import list_images
-from mmcluspro.apis.inferencer import CZSLInferencer
-from mmcluspro.apis.pair_file import read_pairs
-from mmcluspro.apis.result import Prediction
+from mmcluspro.apis import load
+from mmcluspro.artefact import TrainedModel
+from mmcluspro.artefact.images import list_images
+from mmcluspro.artefact.pair_file import read_pairs
+from mmcluspro.artefact.result import Prediction
+from mmcluspro.description.build import given_weights
+from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import printable
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.flags.predict_flags import parse_predict as parse_args
 from mmcluspro.utils.device import find_device
-from mmcluspro.utils.digest import content_digest, file_digest
+from mmcluspro.utils.digest import content_digest, file_digest, sha256
 from mmcluspro.utils.progress import duration
+from mmcluspro.utils.safe_load import checkpoint_digest
 
 from .result_file import ResultFile, check_suffix
 
@@ -24,31 +27,26 @@ from .result_file import ResultFile, check_suffix
 def main(argv: Sequence[str] | None = None) -> int:
     """Predicts. The exit code is 0 even if some images cannot be read."""
     args = parse_args(argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # file names may be any bytes
-            stream.reconfigure(errors='surrogateescape')
     if args.out:
         check_suffix(args.out)  # before the model is loaded
     pairs = read_pairs(args.pairs) if args.pairs else None
     names = [item.name for item in list_images(args.images)]
     find_device(args.device)  # before the model is loaded
-    inferencer = CZSLInferencer(args.checkpoint, args.device, background=args.background,
-                                **model_options(args))
+    model = load(args.checkpoint, args.device, background=args.background, **model_options(args))
     options = dict(pairs=pairs, top_k=args.top_k, threshold=args.threshold, world=args.world,
                    batch_size=args.batch_size, attributes=args.attributes, objects=args.objects,
                    workers=args.workers, prefer=args.prefer, seen_bias=args.seen_bias)
     if not args.out:
-        for answer in inferencer.stream(names, **options):
+        for answer in model.stream(names, **options):
             print(printable(_sentence(answer)))
         return 0
-    chosen = inferencer.calibration(args.world, args.prefer, args.seen_bias)
-    facts = dict(weights=_digest(args.checkpoint), world=args.world, top_k=args.top_k,
-                 **({} if args.background is None else dict(background=args.background)),
-                 threshold=args.threshold, seen_bias=chosen.seen_bias,
-                 pairs=_choice(pairs, args.attributes, args.objects))
-    result = ResultFile(args.out, facts, args.top_k)
+    chosen = model.calibration(args.world, args.prefer, args.seen_bias)
+    facts = dict(weights=checkpoint_digest(args.checkpoint), world=args.world, top_k=args.top_k,
+                 background=args.background, threshold=args.threshold, seen_bias=chosen.seen_bias,
+                 pairs=_choice(pairs, args.attributes, args.objects), **_model_facts(args))
+    result = ResultFile(args.out, facts, args.top_k, names)
     try:
-        return _write(inferencer, names, options, result)
+        return _write(model, names, options, result)
     except KeyboardInterrupt:
         print(f'\nInterrupted; {len(result.done)} images are in {result.path}. Run the same '
               'command again to continue.', file=sys.stderr)
@@ -57,14 +55,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         result.close()
 
 
-def _write(inferencer: CZSLInferencer, names: list[str], options: dict[str, Any],
+def _model_facts(args: argparse.Namespace) -> dict[str, Any]:
+    """What else decides about the model: digests of the user's config, modules and weights."""
+    config = args.config and sha256(read_config(args.config).pretty_text.encode(), digits=32)
+    modules = {name: file_digest(file) for name in args.imports
+               if (file := getattr(sys.modules[name], '__file__', None))}
+    towers = {part: checkpoint_digest(file)
+              for part, file in given_weights(model_options(args)['weights']).items()}
+    return dict(config=config, imports=modules or None, towers=towers or None)
+
+
+def _write(model: TrainedModel, names: list[str], options: dict[str, Any],
            result: ResultFile) -> int:
     left = [name for name in names if name not in result.done]
+    if result.changed:
+        print(f'{result.changed} images have changed since {result.path} was written; they are '
+              'answered again.')
     if 0 < len(left) < len(names):
         print(f'{len(names) - len(left)} of {len(names)} images are in {result.path} already.')
     start = time.monotonic()
     if left:
-        answers = inferencer.stream(left, progress=True, **options)
+        answers = model.stream(left, progress=True, **options)
         for batch in _batches(answers, options['batch_size']):
             result.append(batch)
     seconds = max(time.monotonic() - start, 1e-9)
@@ -91,12 +102,6 @@ def _sentence(answer: Prediction) -> str:
     pairs = ', '.join(f'{pair.attribute} {pair.object} {100 * pair.probability:.1f} %'
                       for pair in answer.pairs)
     return f'{answer.image}: ' + (f'not sure ({pairs})' if answer.abstained else pairs)
-
-
-def _digest(checkpoint: str) -> str:
-    """Identifies the file; an address stands for itself."""
-    path = Path(checkpoint).expanduser()
-    return file_digest(path) if path.is_file() else checkpoint
 
 
 def _choice(*parts: Any) -> str | None:

@@ -1,20 +1,19 @@
 """Predictions out, corrections in: ``mmcluspro review``."""
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mmcluspro.datasets.names import label
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.errors import FileError, reason_of, shown
 from mmcluspro.flags.data_flags import parse_review as parse_args
 from mmcluspro.utils.atomic import write_json, write_text
+from mmcluspro.utils.csv_file import csv_text, read_csv
 from mmcluspro.utils.inside import inside, leaves, within
-from mmcluspro.utils.plain_files import read_json, read_text
-from mmcluspro.utils.spreadsheet import guard, unguard
+from mmcluspro.utils.plain_files import read_json
 
 COLUMNS = ('image', 'attribute', 'object', 'probability', 'check')
 FROM_PREDICT = 'Give the CSV file that mmcluspro predict --out wrote.'
@@ -34,12 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not Path(args.root).is_dir():
         raise FileNotFoundError(f'--root {args.root} is not a folder.')
     if args.direction == 'out':
-        rows = least_sure_first(read_predictions(args.file, args.root))
+        rows = read_predictions(args.file, args.root)
+        rows = least_sure_first(rows) if args.uncertain is None else closest_first(
+            rows, args.uncertain)
         if args.out.endswith('.json'):
             write_json(args.out, [task(row, args.prefix) for row in rows])
         else:
             write_text(args.out, review_csv(rows))
-        print(f'{len(rows)} images in {args.out}, least confident first.')
+        order = 'least confident' if args.uncertain is None else (
+            'those whose two best answers are closest')
+        print(f'{len(rows)} images in {args.out}, {order} first.')
         return 0
     if not args.table:
         raise ValueError('review in needs --table, the table of the earlier training, for its '
@@ -59,23 +62,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_predictions(path: str, root: str) -> list[dict[str, str]]:
-    """Rows of :data:`COLUMNS` from a result of ``mmcluspro predict``; unreadable images are left
-    out."""
+    """Rows of :data:`COLUMNS` from a result of ``mmcluspro predict``, and the second probability.
+
+    Unreadable images are left out.
+    """
     found = []
     needed = ('image', 'attribute_1', 'object_1', 'probability_1')
-    for line, row in _rows(path, needed, FROM_PREDICT):
+    table = read_csv(path, needed, FROM_PREDICT)
+    second = tuple({'probability_2'} & set(table.names))  # absent where one pair was asked for
+    for line, row in table.columns(needed + second, FROM_PREDICT):
         if row['attribute_1']:
-            image, attribute, obj = (unguard(row[column]) for column in needed[:3])
+            image, attribute, obj = (row[column] for column in needed[:3])
             known = bool(image) and '\0' not in image
             name = os.path.relpath(image, root).replace(os.sep, '/') if known else ''
             if leaves(name) or not within(root, image):
                 raise FileError(path, f'the image {shown(image)} is not below --root {root}',
                                 FROM_PREDICT, f'line {line}')
-            if not _is_share(row['probability_1']):
-                raise FileError(path, f'the probability is {shown(row["probability_1"])}',
-                                FROM_PREDICT, f'line {line}')
+            for column in ('probability_1', *second):
+                if row[column] and not _is_share(row[column]) or not row['probability_1']:
+                    raise FileError(path, f'the probability is {shown(row[column])}',
+                                    FROM_PREDICT, f'line {line}')
             found.append(dict(image=name, attribute=attribute, object=obj,
-                              probability=row['probability_1']))
+                              probability=row['probability_1'],
+                              second=row.get('probability_2') or '0'))
     return found
 
 
@@ -86,32 +95,26 @@ def _is_share(text: str) -> bool:
         return False
 
 
-def _rows(path: str, needed: Sequence[str], remedy: str) -> list[tuple[int, dict[str, str]]]:
-    """Line numbers and rows of a CSV file that has these columns."""
-    reader = csv.DictReader(io.StringIO(read_text(path, remedy), newline=''), strict=True)
-    try:
-        if not set(needed) <= set(reader.fieldnames or ()):
-            raise FileError(path, f'its header lacks {", ".join(needed)}', remedy)
-        return [(reader.line_num, {name: row[name] or '' for name in needed})
-                for row in reader]
-    except csv.Error as error:
-        raise FileError(path, f'it is not a CSV file, or damaged ({reason_of(error)})', remedy,
-                        f'after line {reader.line_num}') from None
-
-
 def least_sure_first(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     """Sorts predictions so that the least confident ones come first."""
     return sorted(rows, key=lambda row: float(row['probability']))
 
 
+def closest_first(rows: list[dict[str, str]], most: int) -> list[dict[str, str]]:
+    """The predictions whose best two pairs are closest in probability, to label next.
+
+    Args:
+        rows (list[dict]): Of :func:`read_predictions`.
+        most (int): How many.
+    """
+    return sorted(rows, key=lambda row: (float(row['probability']) - float(row['second']),
+                                         row['image']))[:most]
+
+
 def review_csv(rows: Sequence[dict[str, str]]) -> str:
     """A table for a spreadsheet, with an empty column to tick."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow([*(guard(row[name]) for name in COLUMNS[:4]), ''])
-    return text.getvalue()
+    return csv_text([COLUMNS, *(
+        [*(row[name] for name in COLUMNS[:3]), float(row['probability']), None] for row in rows)])
 
 
 def task(row: dict[str, str], prefix: str) -> dict[str, Any]:
@@ -137,8 +140,9 @@ def read_reviewed(path: str) -> list[Reviewed]:
             raise FileError(path, f'it is not an export of Label Studio ({reason_of(error)})',
                             FROM_REVIEW) from None
     found = []
-    for line, row in _rows(path, COLUMNS[:3], FROM_REVIEW):
-        item = Reviewed(*(unguard(cell.strip()) for cell in row.values()))
+    for line, row in read_csv(path, COLUMNS[:3], FROM_REVIEW).columns(COLUMNS[:3], FROM_REVIEW):
+        name, attribute, object_ = map(str.strip, row.values())
+        item = Reviewed(name, label(attribute), label(object_))
         if bool(item.attribute) != bool(item.object):
             raise FileError(f'{path}:{line}', 'only one of attribute and object is empty',
                             'Fill both, or empty both to leave the image out.')
@@ -153,7 +157,7 @@ def _exported(item: dict[str, Any]) -> Reviewed:
             said = {part['from_name']: _text(part['value']['choices'][0])
                     for part in annotation['result'] if part.get('type') == 'choices'}
             if {'attribute', 'object'} <= set(said):
-                return Reviewed(name, said['attribute'], said['object'])
+                return Reviewed(name, label(said['attribute']), label(said['object']))
     return Reviewed(name, '', '')
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from mmpretrain.datasets import BaseDataset
 
-from mmcluspro.features.folder import sample_name
-from mmcluspro.features.store import LoadFeature, feature_pipeline
+from mmcluspro.features.store import LoadFeature, feature_pipeline, sample_name
 
 from .bad_images import BadImages, OnBadImage
 from .picture_file import check_file_size

@@ -7,15 +7,17 @@ such.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmcluspro.errors import Fault
+from mmcluspro.errors import Fault, describe_kinds
+from mmcluspro.utils.digest import sha256
 
 from .image_folder import ImageFolder, undecodable
 from .layout import metadata_file
 from .metadata import Row, read_metadata, row_faults, select_rows
+from .names import label
 from .splits import (
     DEFAULT_SPLIT,
     PHASES,
@@ -55,6 +57,31 @@ EXPECTED = {
     'vaw-czsl': Counts(),  # no published table could be looked up
     'fashion': Counts((35, 60), 312, (300, 104), (300, 104), (5659, 4122, 4112), 13893),
 }
+
+
+#: SHA-256 of the sorted pairs of a published list, a line each, as far as lists are known to us.
+LISTS = {
+    'mit-states': dict(train='54e7688f3cec6d20'),
+    'ut-zappos': dict(train='ffda9139054c9d68', val='26370ddbe6a0eb49', test='435668fa870685f1'),
+    'c-gqa': dict(train='ea2d13b171a6f656', val='04d9972c3ce1fe64', test='606a6e1555f16c8f'),
+}
+
+
+def known_lists(name: str, lists: Mapping[str, PairLines]) -> dict[str, bool]:
+    """Whether the list of a phase has the published pairs; phases that are not known are left out.
+
+    Args:
+        name (str): Name of the dataset.
+        lists (Mapping): Pairs by phase.
+    """
+    return {phase: list_digest(lists[phase]) == digest
+            for phase, digest in LISTS.get(name, {}).items()}
+
+
+def list_digest(pairs: Iterable[Pair]) -> str:
+    """The first 16 digits of SHA-256 over the sorted pairs."""
+    lines = ''.join(f'{attr} {obj}\n' for attr, obj in sorted(pairs))
+    return sha256(lines.encode(), digits=16)
 
 
 def expected_table(name: str) -> dict[str, int | str]:
@@ -100,10 +127,13 @@ class Report(NamedTuple):
         found (dict[str, int]): Counts by name.
         expected (dict[str, int | str]): Published counts, where there are any.
         faults (list[Fault]): Everything that is wrong in the files.
+        lists (dict[str, bool]): Whether the pair list of a phase is the published one, where we
+            know that. Another list with the right counts is no fault.
     """
     found: dict[str, int]
     expected: dict[str, int | str]
     faults: list[Fault]
+    lists: dict[str, bool]
 
     @property
     def different(self) -> list[str]:
@@ -126,13 +156,11 @@ class Report(NamedTuple):
             expected = str(self.expected.get(name, '-')) if compared else ''
             mark = '  <- differs' if name in self.different else ''
             lines.append(f'{name:<28}{number:>8}{expected:>10}{mark}'.rstrip())
-        kinds: dict[str, list[Fault]] = defaultdict(list)
-        for fault in self.faults:
-            kinds[fault.kind].append(fault)
-        for kind, faults in kinds.items():
-            lines.append(f'{len(faults)} x {kind}:')
-            lines += [f'  {fault}' for fault in faults[:limit]]
-            lines += [f'  … and {len(faults) - limit} more'] * (len(faults) > limit)
+        if self.lists:
+            other = [phase for phase, same in self.lists.items() if not same]
+            lines.append(f'pair lists ({", ".join(self.lists)}): ' + (
+                f'{" and ".join(other)} not the published one' if other else 'as published'))
+        lines += describe_kinds(self.faults, limit)
         summary = f'{len(self.faults)} problem' + 's' * (len(self.faults) != 1) + (
             f', {len(self.different)} counts differ' if compared else '')
         return '\n'.join([*lines, 'no problem found' if self.ok else summary])
@@ -159,12 +187,13 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None 
         raise ValueError(f'dataset must be one of {", ".join(DATASET_NAMES)}, got {dataset!r}.')
     split = split or SPLITS.get(dataset, DEFAULT_SPLIT)
     lists, faults = _lists(root, split, SEPARATORS.get(dataset))
-    found = _count_pairs(lists)
+    found, known = _count_pairs(lists), known_lists(dataset, lists)
     path = metadata_file(root, split)
     try:
         rows = read_metadata(path)
     except (ValueError, FileNotFoundError) as error:
-        return Report(found, expected_table(dataset), [*faults, _fault('metadata', path, error)])
+        return Report(found, expected_table(dataset), [*faults, _fault('metadata', path, error)],
+                      known)
     wrong = row_faults(rows, path)
     faults += wrong
     # A broken row is reported once and then counts as one that the readers leave out.
@@ -185,7 +214,7 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None 
     faults += _label_faults(rows, lists, path)
     faults += _image_faults(rows, chosen, Path(root).expanduser() / 'images', path,
                             IMAGE_KEYS.get(dataset, ('image', )), decode)
-    return Report(found, expected_table(dataset), faults)
+    return Report(found, expected_table(dataset), faults, known)
 
 
 def _fault(kind: str, where: object, error: Exception) -> Fault:
@@ -242,7 +271,7 @@ def _label_faults(rows: Sequence[Row], lists: Mapping[str, PairLines],
         owners['_'.join(pair)].add(pair)
     faults = []
     for number, row in enumerate(rows):
-        folder = row['image'].rpartition('/')[0].rpartition('/')[2].replace(' ', '_')
+        folder = label(row['image'].rpartition('/')[0].rpartition('/')[2].replace(' ', '_'))
         pair = (row['attr'], row['obj'])
         if folder in owners and pair not in owners[folder] and 'NA' not in pair:
             faults.append(Fault('label', f'{path} row {number}',

@@ -1,5 +1,6 @@
 """Own data as folders ``attribute_object/``."""
 import os
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -7,15 +8,20 @@ from pathlib import Path
 
 from mmcluspro.errors import Fault, raise_faults
 
-from .table_file import TableRow
+from .table_file import TableRow, one_form
 
+PHASE_FOLDERS = {'train': 'train', 'training': 'train', 'val': 'val', 'valid': 'val',
+                 'validation': 'val', 'test': 'test', 'testing': 'test'}
 IMAGE_SUFFIXES = frozenset(
     ('.jpg', '.jpeg', '.jfif', '.png', '.bmp', '.gif', '.tif', '.tiff', '.webp', '.avif', '.heic',
      '.heif', '.ppm', '.pgm'))
 
 
 def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
-    """One row for each image below ``root``, labelled by its folder, without split.
+    """One row for each image below ``root``, labelled by its folder.
+
+    Folders ``train/``, ``val/`` (or ``valid/``, ``validation/``) and ``test/`` above these folders
+    are the split; without them, rows have none.
 
     A folder's name is divided at ``separator`` and must give exactly two parts:
     "wet_fire_truck" could be read in two ways and is refused. Choose another
@@ -36,17 +42,20 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
     rows, faults, names = [], [], images_below(root)
     raise_faults([Fault('name', os.path.join(_written(str(root)), _written(name)),
                         'the name is not UTF-8, so a table cannot hold it')
-                  for name in names if _written(name) != name], 'Rename the file or its folder.')
+                  for name in names if _written(name) != name], _as_text())
+    phases = _phase_folders(names)
     for name in names:
+        top, _, rest = name.partition('/')
+        split, labelled = (phases[top], rest) if phases else ('', name)
         if separator == '/':
-            parts, images = name.split('/')[:-1][:2], name.split('/')[2:]
+            parts, images = labelled.split('/')[:-1][:2], labelled.split('/')[2:]
         else:
-            folder, *images = name.split('/')
+            folder, *images = labelled.split('/')
             parts = folder.split(separator)
         if images and len(parts) == 2 and all(parts):
-            rows.append(TableRow(name, parts[0], parts[1]))
+            rows.append(TableRow(name, parts[0], parts[1], split))
         else:
-            faults.append(Fault('folder', str(root / name), _reason(name, separator)))
+            faults.append(Fault('folder', str(root / name), _reason(labelled, separator)))
     # One message per folder, not one per image.
     once = {os.path.dirname(fault.where): fault for fault in reversed(faults)}
     raise_faults(list(once.values())[::-1],
@@ -55,7 +64,14 @@ def scan_folders(root: str | Path, separator: str = '_') -> list[TableRow]:
         raise ValueError(f'No image below {root}; expected folders attribute{separator}object/ of '
                          'images, or a CSV file image,attribute,object. Check the path (in a '
                          'config: data_root and table).')
-    return rows
+    return one_form(rows, root)
+
+
+def _phase_folders(names: Iterable[str]) -> dict[str, str]:
+    """Split of each folder if all of them are named as one, 'train' among them; otherwise {}."""
+    tops = {name.partition('/')[0] for name in names}
+    found = {top: PHASE_FOLDERS[top.lower()] for top in tops if top.lower() in PHASE_FOLDERS}
+    return found if len(found) == len(tops) and 'train' in found.values() else {}
 
 
 def images_below(root: str | Path, once: bool = False) -> list[str]:
@@ -140,6 +156,15 @@ def _entries(folder: str) -> list[os.DirEntry]:
 def _written(name: str) -> str:
     """A name that can be printed: bytes that are not UTF-8 as ``\\udcff``."""
     return name.encode('utf-8', 'backslashreplace').decode()
+
+
+def _as_text() -> str:
+    """What to do about a name that is not text, or not in this locale."""
+    encoding = sys.getfilesystemencoding()
+    if encoding.lower() == 'utf-8':
+        return 'Rename the file or its folder.'
+    return (f'This locale reads names as {encoding}. Set the environment variable PYTHONUTF8=1, or '
+            'a locale with UTF-8 (LC_ALL=C.UTF-8).')
 
 
 def _advice(faults: Iterable[Fault], separator: str) -> str:

@@ -48,8 +48,8 @@ class ImageFolder:
     def remark(self) -> str:
         """Advice about links that lead out of the dataset; '' if there are none."""
         return ('' if not self._left_out else
-                f' {self._left_out} links lead out of {self.tops[-1]} and were not followed; set '
-                'follow_links=True in the config if they are yours.')
+                f'\n{self._left_out} links lead out of {self.tops[-1]} and were not followed. If '
+                'they are yours, copy what they lead to, or set follow_links=True in a config.')
 
     def _files(self, folder: str) -> frozenset[str]:
         if folder not in self._listed:

@@ -5,17 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from mmcluspro.errors import Fault, FileError, reason_of, shown
 from mmcluspro.utils.archive import check_archive
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
+from mmcluspro.utils.pickles import load_pickle
 
 from .layout import ROW_KEYS
+from .names import labels
 from .splits import PHASES, Pair, missing_file
 
 Row = dict[str, Any]
+LABELS = ('attr', 'obj')
 
 
 @once_per_file(kept=1)
@@ -29,7 +30,9 @@ def read_metadata(path: Path) -> list[Row]:
         raise missing_file(path, 'metadata')
     check_archive(path, str(path))
     try:
-        rows = torch.load(path, map_location='cpu', weights_only=True)
+        rows = load_pickle(path, str(path))
+    except FileError:
+        raise
     except pickle.UnpicklingError as error:
         raise FileError(
             path, 'it is not a torch-saved list of plain dicts: it is damaged, or holds other '
@@ -42,7 +45,14 @@ def read_metadata(path: Path) -> list[Row]:
     if not isinstance(rows, list):
         raise FileError(path, f'it holds a {type(rows).__name__}, expected a list of dicts with '
                         f'the keys {", ".join(ROW_KEYS)}', 'Download it again.')
-    return rows
+    # Names that are no text stay, for row_faults.
+    names = [row[key] for row in rows if isinstance(row, dict) for key in LABELS
+             if isinstance(row.get(key), str)]
+    forms = labels(names, path)
+    if all(name == form for name, form in forms.items()):
+        return rows
+    return [{key: forms[value] if key in LABELS and isinstance(value, str) else value
+             for key, value in row.items()} if isinstance(row, dict) else row for row in rows]
 
 
 def row_faults(rows: Sequence[Any], path: Path) -> list[Fault]:

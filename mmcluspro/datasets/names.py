@@ -2,9 +2,73 @@
 import difflib
 import importlib
 import re
+import unicodedata
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from mmcluspro.errors import listed
 
 Readable = Callable[[str], str]
+
+
+def label(name: str) -> str:
+    """The one form (Unicode NFC) of a name that data or a user give.
+
+    macOS and some archives write "é" as two characters, others as one; both look the same.
+    """
+    return unicodedata.normalize('NFC', name)
+
+
+def labels(names: Iterable[str], where: str | Path) -> dict[str, str]:
+    """:func:`label` of each name of a file or folder; warns where two of them become one."""
+    forms = {name: label(name) for name in names}
+    twice = sorted(form for form, count in Counter(forms.values()).items() if count > 1)
+    if twice:
+        warnings.warn(f'{where}: names in two Unicode forms, which look the same, count as one: '
+                      f'{listed(twice)}.', stacklevel=3)
+    return forms
+
+
+def singulars(word: str) -> list[str]:
+    """What the singular of an English word may be, the likeliest first; [] for none.
+
+    Examples:
+        >>> singulars('cherries'), singulars('boxes'), singulars('dress')
+        (['cherry', 'cherrie'], ['box', 'boxe'], [])
+    """
+    if len(word) < 4 or not word.endswith('s') or word.endswith('ss'):
+        return []
+    ends = {'ies': 'y', 'ves': 'f', 'sses': 'ss', 'shes': 'sh', 'ches': 'ch', 'xes': 'x',
+            'zes': 'z', 'oes': 'o'}
+    other = [word.removesuffix(end) + new for end, new in ends.items()
+             if word.endswith(end) and len(word) > len(end) + 1]
+    return [*other, word[:-1]]
+
+
+def alike(images: Mapping[str, int]) -> dict[str, str]:
+    """Names that look like one name in several spellings, with the one that most images have.
+
+    Upper case, separators ("Mid-Calf", "mid calf") and a plural at the end do not count.
+
+    Args:
+        images (Mapping[str, int]): Raw names of attributes, or of objects, with their images.
+
+    Returns:
+        dict[str, str]: Names to replace, in order, and what by.
+    """
+    kept: dict[str, str] = {}  # of each spelling
+    found = {}
+    for name in sorted(images, key=lambda name: (-images[name], name != name.lower(), name)):
+        first, last = readable_name(name).rpartition(' ')[::2]
+        keys = [f'{first} {word}' for word in (last, *singulars(last))]
+        same = next((kept[key] for key in keys if key in kept), name)
+        for key in keys:
+            kept.setdefault(key, same)
+        if same != name:
+            found[name] = same
+    return dict(sorted(found.items()))
 
 
 def readable_name(name: str) -> str:
@@ -16,7 +80,7 @@ def readable_name(name: str) -> str:
         >>> readable_name('Faux.Fur'), readable_name('Boots.Mid-Calf')
         ('faux fur', 'boots mid calf')
     """
-    return ' '.join(re.sub(r'[._\-]+', ' ', name).lower().split()) or name
+    return ' '.join(re.sub(r'[._\-]+', ' ', label(name)).lower().split()) or name
 
 
 def dotted_name(name: str) -> str:
@@ -29,10 +93,46 @@ def dotted_name(name: str) -> str:
         >>> dotted_name('Faux.Fur'), dotted_name('Boots.Mid-Calf')
         ('faux fur', 'boots mid-calf')
     """
-    return ' '.join(name.replace('.', ' ').lower().split()) or name
+    return ' '.join(label(name).replace('.', ' ').lower().split()) or name
 
 
-RULES: dict[str, Readable] = {'words': readable_name, 'dots': dotted_name}
+# Words of the published loaders of word vectors (ExplainableML/czsl, models/word_embedding.py), for
+# names of UT-Zappos, in lower case, that no file has.
+VECTOR_WORDS = {
+    'faux.fur': 'fake fur', 'faux.leather': 'fake leather', 'full.grain.leather': 'thick leather',
+    'hair.calf': 'hair leather', 'patent.leather': 'shiny leather', 'boots.ankle': 'ankle boots',
+    'boots.knee.high': 'knee high boots', 'boots.mid-calf': 'midcalf boots',
+    'shoes.boat.shoes': 'boat shoes', 'shoes.clogs.and.mules': 'clogs shoes',
+    'shoes.flats': 'flats shoes', 'shoes.heels': 'heels', 'shoes.loafers': 'loafers',
+    'shoes.oxfords': 'oxford shoes', 'shoes.sneakers.and.athletic.shoes': 'sneakers'}
+
+
+def word2vec_name(name: str) -> str:
+    """The words that the published code looks up in word2vec; capitals stay.
+
+    Names of UT-Zappos have a table; others are read as by :func:`readable_name`.
+
+    Examples:
+        >>> word2vec_name('Shoes.Oxfords'), word2vec_name('Canvas')
+        ('oxford shoes', 'Canvas')
+    """
+    raw = label(name)
+    return VECTOR_WORDS.get(raw.lower()) or ' '.join(re.sub(r'[._\-]+', ' ', raw).split()) or name
+
+
+def glove_name(name: str) -> str:
+    """As :func:`word2vec_name` for GloVe, which has lower case only and no nubuck.
+
+    Examples:
+        >>> glove_name('Nubuck'), glove_name('Canvas')
+        ('grainy leather', 'canvas')
+    """
+    words = word2vec_name(name).lower()
+    return 'grainy leather' if words == 'nubuck' else words
+
+
+RULES: dict[str, Readable] = {'words': readable_name, 'dots': dotted_name,
+                              'word2vec': word2vec_name, 'glove': glove_name}
 
 
 def resolve_readable(readable: Mapping[str, str] | Readable | str | None = None,
@@ -41,9 +141,10 @@ def resolve_readable(readable: Mapping[str, str] | Readable | str | None = None,
 
     Args:
         readable (dict | callable | str, optional): 'words' is :func:`readable_name`, 'dots' is
-            :func:`dotted_name`. A dict ``raw name -> words`` overrides single names of
-            :func:`readable_name`. A function, or its path ``'package.module.function'``, converts
-            all names. Defaults to None: 'words'.
+            :func:`dotted_name`, 'word2vec' :func:`word2vec_name`, 'glove' :func:`glove_name`. A
+            dict ``raw name -> words`` overrides single names of :func:`readable_name`. A function,
+            or its path ``'package.module.function'``, converts all names. Defaults to None:
+            'words'.
         names (Iterable[str], optional): All raw names in use. If given, other keys in the dict are
             an error, so that typing errors are noticed. Defaults to None.
 

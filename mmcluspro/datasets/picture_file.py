@@ -5,14 +5,14 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
-from PIL import Image, ImageColor, ImageOps
+from PIL import ExifTags, Image, ImageColor, ImageOps
 
 from mmcluspro.registry import TRANSFORMS
 
@@ -24,6 +24,7 @@ HEIC = (b'heic', b'heix', b'hevc', b'heim', b'heis', b'mif1', b'msf1')
 WHITE = (255, 255, 255)
 MAX_PIXELS = 100_000_000
 BYTES_PER_PIXEL = 8  # of the largest plain picture: four channels of sixteen bits
+PART = 1 << 20  # pixels that are converted at once: between formats a pixel takes up to 45 bytes
 MAX_SCANS = 100  # of a JPEG; encoders write about ten, and each takes a pass over all pixels
 
 # Of a JPEG: not the 00 after an FF of the data, not those that restart it and stand alone.
@@ -185,6 +186,9 @@ def read_picture(path: str, decoder: str = 'cv2', background: Colour = WHITE) ->
 def as_bgr(image: Any, background: Colour = WHITE, channels: str = 'BGR') -> np.ndarray:
     """A PIL image, or an array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) → (H, W, 3), BGR.
 
+    Large pictures are converted in parts, so that they take three bytes per pixel besides what
+    decoded them.
+
     Args:
         image (Image | np.ndarray): Arrays are uint8.
         background (Sequence[int], optional): As in :func:`read_picture`. Defaults to white.
@@ -198,24 +202,43 @@ def as_bgr(image: Any, background: Colour = WHITE, channels: str = 'BGR') -> np.
         image = image.repeat(3, axis=2) if image.shape[2] == 1 else image
         return np.ascontiguousarray(image[..., ::-1] if channels == 'RGB' else image)
     check_size(*image.size)
-    image = ImageOps.exif_transpose(image) or image
-    if image.mode[0] == 'I':  # sixteen bits: the upper eight, as OpenCV does
-        grey = np.asarray(image).astype(np.int64)
-        grey = np.clip(grey >> 8 if grey.max(initial=0) > 255 else grey, 0, 255)
-        return np.ascontiguousarray(grey.astype(np.uint8)[..., None].repeat(3, axis=2))
-    if background is not None and _transparent(image):
-        return np.ascontiguousarray(
-            _composite(np.asarray(image.convert('RGBA')), background)[..., ::-1])
-    return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
+    image.load()  # some formats say only at the end how they are turned
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:  # else it would be copied
+        image = ImageOps.exif_transpose(image)
+    width, height = image.size
+    pixels = np.empty((height, width, 3), np.uint8)
+    deep = image.mode[0] == 'I' and any(
+        np.asarray(image.crop((0, rows.start, width, rows.stop))).max(initial=0) > 255
+        for rows in _parts(height, width))
+    clear = background is not None and _transparent(image)
+    for rows in _parts(height, width):
+        part = image.crop((0, rows.start, width, rows.stop))
+        if part.mode[0] == 'I':  # sixteen bits: the upper eight, as OpenCV does
+            grey = np.asarray(part).astype(np.int64)
+            pixels[rows] = np.clip(grey >> 8 if deep else grey, 0, 255)[..., None]
+        elif clear:
+            pixels[rows] = _composite(np.asarray(part.convert('RGBA')), background)[..., ::-1]
+        else:
+            pixels[rows] = np.asarray(part.convert('RGB'))[..., ::-1]
+    return pixels
+
+
+def _parts(height: int, width: int) -> Iterator[slice]:
+    """Rows of a picture, so many at once that they have few pixels."""
+    step = max(1, PART // max(1, width))
+    return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
 
 def _composite(pixels: np.ndarray, background: Colour) -> np.ndarray:
     """(H, W, 4) over one colour in the order of the pixels → (H, W, 3)."""
     if background is None:
         return pixels[..., :3]
-    alpha = pixels[..., 3:].astype(np.float32) / 255
-    mixed = pixels[..., :3] * alpha + np.asarray(background, np.float32) * (1 - alpha)
-    return np.rint(mixed).astype(np.uint8)
+    found = np.empty((*pixels.shape[:2], 3), np.uint8)
+    for rows in _parts(*pixels.shape[:2]):
+        alpha = pixels[rows, :, 3:].astype(np.float32) / 255
+        mixed = pixels[rows, :, :3] * alpha + np.asarray(background, np.float32) * (1 - alpha)
+        found[rows] = np.rint(mixed)
+    return found
 
 
 def _transparent(image: Image.Image) -> bool:

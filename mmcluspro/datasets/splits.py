@@ -7,6 +7,8 @@ from mmcluspro.errors import Fault, FileError, raise_faults
 from mmcluspro.utils.once import once_per_file
 from mmcluspro.utils.plain_files import read_text
 
+from .names import label
+
 PHASES = ('train', 'val', 'test')
 DEFAULT_SPLIT = 'compositional-split-natural'
 LARGEST = 1 << 28  # bytes of a list
@@ -51,7 +53,7 @@ def read_pair_list(path: Path, separator: str | None = None) -> tuple[PairLines,
     except FileError as error:
         return {}, [Fault('pair line', str(path), error.problem)]
     for number, line in enumerate(text.split('\n'), start=1):
-        words = [word.strip() for word in line.split(separator)] if line.strip() else []
+        words = [label(word.strip()) for word in line.split(separator)] if line.strip() else []
         where = f'{path}:{number}'
         if len(words) == 2 and all(words):
             first = pairs.setdefault((words[0], words[1]), number)

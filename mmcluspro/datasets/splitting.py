@@ -1,7 +1,6 @@
 """A seen/unseen split of own data, the same on every machine, and groups that it keeps together."""
 from __future__ import annotations
 
-import csv
 import math
 import re
 import warnings
@@ -12,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from mmcluspro.errors import FileError
+from mmcluspro.utils.csv_file import read_csv
 from mmcluspro.utils.digest import sha256
-from mmcluspro.utils.plain_files import read_text
-from mmcluspro.utils.spreadsheet import unguard
 
 from .splits import Pair
-from .table_file import TableRow
+from .table_file import SAVE_AS, TableRow
 
 NEAR = 'near-duplicates'
 SIMILAR = 0.99  # cosine of two small grey pictures
@@ -41,11 +39,11 @@ def find_groups(rows: Sequence[TableRow], by: str, root: str | Path,
         return near_duplicates([row.image for row in rows], root)
     column = {} if table is None else _column(table, by)
     if column:
-        lost = [row.image for row in rows if row.image not in column]
+        lost = [row.image for row in rows if not column.get(row.line)]
         if lost:
-            raise FileError(table or '', f'{lost[0]!r} is not in its column image',
-                            'Write one image per line, without line breaks inside quotes.')
-        return {row.image: column[row.image] for row in rows}
+            raise FileError(table or '', f'{lost[0]!r} has nothing in the column {by}',
+                            'Fill the column, or group by another one.')
+        return {row.image: column[row.line] for row in rows}
     try:
         pattern = re.compile(by)
     except re.error as error:
@@ -64,36 +62,29 @@ def find_groups(rows: Sequence[TableRow], by: str, root: str | Path,
     return {image: match[1] or '' for image, match in found.items() if match}
 
 
-def _column(table: str | Path, name: str) -> dict[str, str]:
-    """Values of a column by image; {} where the table has no such column."""
-    text = read_text(Path(table).expanduser(), 'Save it as "CSV UTF-8".')
-    sign = max(',;\t', key=text.partition('\n')[0].count)
-    reader = csv.DictReader(text.splitlines(), delimiter=sign)
-    header = {field.strip().lower(): field for field in reader.fieldnames or ()}
-    if name.lower() not in header:
+def _column(table: str | Path, name: str) -> dict[int, str]:
+    """Values of a column by line; {} where the table has no such column."""
+    needed = (name.lower(), )
+    read = read_csv(Path(table).expanduser(), needed, SAVE_AS)
+    if needed[0] not in read.names:
         return {}
-    found = {unguard((line[header['image']] or '').strip()).replace('\\', '/'):
-             (line[header[name.lower()]] or '').strip() for line in reader}
-    empty = [image for image, value in found.items() if image and not value]
-    if empty:
-        raise FileError(table, f'{empty[0]!r} has nothing in the column {name}',
-                        'Fill the column, or group by another one.')
-    return found
+    return {line: row[needed[0]].strip() for line, row in read.columns(needed, SAVE_AS)}
 
 
 def near_duplicates(images: Sequence[str], root: str | Path,
-                    similar: float = SIMILAR) -> dict[str, str]:
+                    similar: float = SIMILAR, colour: bool = False) -> dict[str, str]:
     """Groups images that look almost the same, also over several steps.
 
-    Each image becomes a grey picture of 16 x 16 pixels without its mean; two are near when the
-    cosine reaches ``similar``. Images that cannot be read are groups of their own.
+    Each image becomes a picture of 16 x 16 pixels without its mean; two are near when the cosine
+    reaches ``similar``. Images that cannot be read are groups of their own.
 
     Args:
         images (Sequence[str]): Names below ``root``.
         root (str | Path): A folder.
         similar (float): Defaults to 0.99.
+        colour (bool): Whether colours count, or only grey values. Defaults to False.
     """
-    looks = np.stack([_look(Path(root).expanduser() / name) for name in images])
+    looks = np.stack([_look(Path(root).expanduser() / name, colour) for name in images])
     owner = list(range(len(images)))
 
     def top(place: int) -> int:
@@ -108,16 +99,18 @@ def near_duplicates(images: Sequence[str], root: str | Path,
     return {name: images[top(place)] for place, name in enumerate(images)}
 
 
-def _look(path: Path) -> np.ndarray:
+def _look(path: Path, colour: bool) -> np.ndarray:
     from .picture_file import read_picture
     try:
-        pixels = read_picture(str(path)).mean(axis=2)
+        pixels = read_picture(str(path))
     except (OSError, ValueError):
-        return np.zeros(SIDE * SIDE, np.float32)
+        return np.zeros(SIDE * SIDE * (3 if colour else 1), np.float32)
     import cv2
+    if not colour:
+        pixels = pixels.mean(axis=2)
     small = cv2.resize(pixels, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
-    small = (small - small.mean()).ravel()
-    return small / max(float(np.linalg.norm(small)), 1e-6)
+    small = (small - small.mean(axis=(0, 1))).ravel()
+    return small / max(float(np.linalg.norm(small)), 1.0)  # a plain one is like none
 
 
 def count_groups(groups: Mapping[str, str]) -> str:

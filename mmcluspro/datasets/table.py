@@ -22,8 +22,9 @@ class TableCZSL(CZSLDataset):
     """Your own images, labelled by a table or by their folders.
 
     ``table`` is a CSV file with the header ``image,attribute,object,split`` (``image`` relative to
-    ``data_root``; ``split`` is train, val or test). Without a table, folders ``attribute_object/``
-    below ``data_root`` are read. The seen pairs are those of the training rows.
+    ``data_root``, or an absolute path below it; ``split`` is train, val or test). Without a table,
+    folders ``attribute_object/`` below ``data_root``, or below ``train/``, ``val/`` and ``test/``
+    in it, are read. The seen pairs are those of the training rows.
 
     Args:
         data_root (str): Folder of the images.
@@ -104,12 +105,12 @@ def _read(data_root: str, table: str | None, separator: str,
     root = Path(data_root).expanduser()
     source = root if table is None else root / Path(table).expanduser()
     rows = scan_folders(root, separator) if table is None else read_table(
-        source, need_split=make_split is None)
+        source, need_split=make_split is None, root=root.absolute())
     if make_split is None:
-        if table is None:
+        if not rows[0].split:
             raise ValueError(f'The folders below {root} have no split; {MAKE_ONE}.')
         return rows, source
     if rows[0].split:
-        raise ValueError(f'{source} already has a column split; remove make_split from the config, '
-                         'or the column from the table.')
+        raise ValueError(f'{source} already has a split; remove make_split from the config, or the '
+                         'split (a column of the table, or folders train/, val/ and test/).')
     return split_rows(rows, **make_split), source

@@ -1,21 +1,23 @@
 """Own data as a CSV file: ``image,attribute,object,split``."""
-import csv
-import io
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mmcluspro.errors import Fault, FileError, raise_faults
 from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.csv_file import CsvTable, csv_text, read_csv, unguard
 from mmcluspro.utils.inside import leaves
 from mmcluspro.utils.once import once_per_file
-from mmcluspro.utils.plain_files import read_text, split_cells
-from mmcluspro.utils.spreadsheet import guard, unguard
 
+from .names import labels
 from .splits import PHASES, PairLines, check_primitives
 
 COLUMNS = ('image', 'attribute', 'object', 'split')
+SUFFIXES = ('.csv', '.tsv')
 LAYOUT = f'A table has one image per line under the header {",".join(COLUMNS)}.'
+SAVE_AS = ('Save it as "CSV UTF-8"; inside quotes write "" for a quote, and leave stray quotes '
+           'out.')
 MAKE_ONE = ("set make_split=dict(seed=0) in the config, or write one into a file that you can look "
             'at with tools/dataset_converters/make_split.py')
 
@@ -29,8 +31,20 @@ class TableRow(NamedTuple):
     line: int = 0
 
 
+class Columns(NamedTuple):
+    """What the columns of a table are called; upper case does not count."""
+    image: str = 'image'
+    attribute: str = 'attribute'
+    object: str = 'object'
+    split: str = 'split'
+
+
+NAMED = Columns()
+
+
 @once_per_file(kept=2)
-def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
+def read_table(path: str | Path, need_split: bool = True, columns: Columns = NAMED,
+               root: str | Path | None = None) -> list[TableRow]:
     """Reads a table with a header; columns in any order, others are ignored.
 
     Comma, semicolon or tab divide the columns (whichever makes the header's
@@ -40,25 +54,44 @@ def read_table(path: str | Path, need_split: bool = True) -> list[TableRow]:
         path (str | Path): The file.
         need_split (bool): Whether the column ``split`` must be there. Defaults
             to True.
+        columns (Columns): Names of the columns. Defaults to those of this package.
+        root (str | Path, optional): Folder of the images: absolute paths become names below it.
+            Defaults to None: all names are relative.
     """
     path = Path(path).expanduser()
+    columns = Columns(*(name.strip().lower() for name in columns))
     if not path.is_file():
         raise FileNotFoundError(
             f'No table at {path}. Set the config field table to a CSV file with the header '
             f'{",".join(COLUMNS)}, or to None for a tree of folders attribute_object/.')
-    file = io.StringIO(read_text(path, 'Save it as "CSV UTF-8".'), newline='')
-    names, delimiter = _header(file.readline(), path, need_split)
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
-    try:
-        cells = [(reader.line_num + 1, line) for line in reader]
-    except csv.Error as error:
-        raise FileError(f'{path}:{reader.line_num + 1}', f'the quotes are not closed ({error})',
-                        'Write "" for a quote inside quotes, or leave stray quotes out.') from None
-    rows, faults = _rows(cells, names, path)
+    table = read_csv(path, columns, SAVE_AS)
+    _check_header(table, need_split, columns)
+    rows, faults = _rows(table, columns, root)
     raise_faults(faults, LAYOUT)
     if not rows:
         raise FileError(path, 'it has a header, but no image', LAYOUT)
-    return rows
+    return one_form(rows, path)
+
+
+def table_root(path: str | Path, columns: Columns = NAMED) -> Path:
+    """Folder of a table, or the one that absolute paths in it have in common."""
+    path = Path(path).expanduser()
+    wanted = columns.image.strip().lower()
+    table = read_csv(path, columns, SAVE_AS)
+    place = table.names.index(wanted) if wanted in table.names else None
+    names = [row[place].strip() for _, row in table.rows if place is not None and place < len(row)]
+    folders = {os.path.dirname(name) for name in names if os.path.isabs(name)}
+    own = os.path.abspath(path.parent)
+    if all(os.path.commonpath([own, folder]) == own for folder in folders):
+        return path.parent
+    relative = any(not os.path.isabs(name) for name in names)
+    return Path(os.path.commonpath([*folders, *([own] if relative else [])]))
+
+
+def one_form(rows: Sequence[TableRow], where: str | Path) -> list[TableRow]:
+    """The rows with attributes and objects in one Unicode form; names of images stay."""
+    forms = labels((name for row in rows for name in row[1:3]), where)
+    return [row._replace(attribute=forms[row.attribute], object=forms[row.object]) for row in rows]
 
 
 def table_pairs(rows: Iterable[TableRow], path: str | Path,
@@ -81,45 +114,36 @@ def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
 
 def table_text(rows: Sequence[TableRow]) -> str:
     """The text that :func:`write_table` writes."""
-    file = io.StringIO(newline='')
-    writer = csv.writer(file, lineterminator='\n')
-    writer.writerow(COLUMNS)
-    writer.writerows([guard(cell) for cell in row[:4]] for row in rows)
-    return file.getvalue()
+    return csv_text([COLUMNS, *(row[:4] for row in rows)])
 
 
-def _header(line: str, path: Path, need_split: bool) -> tuple[list[str], str]:
-    def names(delimiter: str) -> list[str]:
-        try:
-            return [name.strip().lower() for name in split_cells(line.strip(), delimiter)]
-        except ValueError:  # with this delimiter it is not a header
-            return []
-
-    delimiter = max(',;\t', key=lambda sign: len(set(names(sign)) & set(COLUMNS)))
-    found = names(delimiter)
-    needed = COLUMNS if need_split else COLUMNS[:3]
+def _check_header(table: CsvTable, need_split: bool, columns: Columns) -> None:
+    where, found = f'{table.path}:1', table.names
+    needed = columns if need_split else columns[:3]
     missing = [name for name in needed if name not in found]
-    if missing == ['split']:
-        raise FileError(f'{path}:1', f'the table has no column split; {MAKE_ONE}', LAYOUT)
+    if missing == [columns.split]:
+        raise FileError(where, f'the table has no column split; {MAKE_ONE}', LAYOUT)
     if missing:
-        raise FileError(f'{path}:1', f'the header must name {",".join(COLUMNS)}; '
-                        f'{",".join(missing)} is missing from {line.strip()[:200]!r}',
-                        'Write the header as the first line.')
+        raise FileError(where, f'the header must name {",".join(columns)}; {",".join(missing)} is '
+                        f'missing from {table.header[:200]!r}',
+                        'Write the header as the first line, or give mmcluspro train, check-data '
+                        'or make-split the names, for example --columns image=file object=item.')
     if len(set(found)) < len(found):
-        raise FileError(f'{path}:1', f'a column is twice in the header {line.strip()[:200]!r}',
+        raise FileError(where, f'a column is twice in the header {table.header[:200]!r}',
                         'Remove one of them.')
-    return found, delimiter
 
 
-def _rows(cells: Sequence[tuple[int, list[str]]], names: list[str],
-          path: Path) -> tuple[list[TableRow], list[Fault]]:
-    place = {name: names.index(name) for name in COLUMNS if name in names}
+def _rows(table: CsvTable, columns: Columns,
+          root: str | Path | None) -> tuple[list[TableRow], list[Fault]]:
+    names = table.names
+    place = {name: names.index(theirs) for name, theirs in columns._asdict().items()
+             if theirs in names}
     rows, faults, first = [], [], dict[str, int]()
-    for line, row in cells:
-        if not any(cell.strip() for cell in row):
-            continue
+    for line, row in table.rows:
         value = {name: unguard(row[i].strip()) if i < len(row) else ''
                  for name, i in place.items()}
+        if root is not None and os.path.isabs(value['image']):
+            value['image'] = os.path.relpath(value['image'], Path(root).expanduser())
         value['image'] = value['image'].replace('\\', '/')
         empty = [name for name, text in value.items() if not text]
         strange = [name for name, text in value.items() if not text.isprintable()]
@@ -140,5 +164,5 @@ def _rows(cells: Sequence[tuple[int, list[str]]], names: list[str],
         else:
             rows.append(TableRow(**value, line=line))
             continue
-        faults.append(Fault('table row', f'{path}:{line}', what))
+        faults.append(Fault('table row', f'{table.path}:{line}', what))
     return rows, faults

@@ -10,12 +10,12 @@ from typing import Any
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from mmcluspro.apis.pair_file import Pair
+from mmcluspro.artefact.pair_file import Pair
 from mmcluspro.utils.inside import within
 
 from .endpoint import MAX_BYTES, PATH
 from .examples import Example
-from .lists import cross_pairs, pair_text, parse_names, parse_pairs
+from .lists import cross_pairs, name_text, pair_text, parse_names, parse_pairs
 from .logic import Answer, Classifier
 from .many_files import keep_local, many_files_tab
 from .render import details_html, message, pairs_html
@@ -26,7 +26,7 @@ MAX_WAITING = 100
 BIAS = 6.0  # the slider's range, in logarithms of scores
 NO_IMAGE = 'Upload a picture or pick an example.'
 API = (f'Send a picture of up to {MAX_BYTES // 1024**2} MB to `{PATH}` at the address of this '
-       f'page; the answer is JSON:\n\n```\ncurl --data-binary @photo.jpg http://127.0.0.1:7860{PATH}\n```\n')
+       f'page; the answer is JSON:\n\n```\ncurl -F file=@photo.jpg http://127.0.0.1:7860{PATH}\n```\n')
 HIDDEN = dict(api_visibility='private', show_progress='minimal')
 
 
@@ -135,15 +135,16 @@ def build_app(classifier: Classifier, examples: list[Example], title: str,
 
 def _list_boxes(classifier: Classifier) -> tuple[list[Any], gr.Button]:
     """The candidates: mode, attributes, objects, pairs, and the button below."""
-    space = classifier.inferencer.space
+    space = classifier.model.space
     with gr.Accordion('Edit attributes, objects and pairs', open=False, elem_id='lists'):
         mode = gr.Radio([LISTED, CROSS], value=LISTED, label='Choose from', elem_id='mode')
         pairs = gr.Textbox(
             pair_text(classifier.known_pairs()), label='Pairs', lines=6, max_lines=12,
             info='One per line: attribute object. Put a comma between them if a name has several '
-            'words.', elem_id='pairs')
+            'words, and double quotes around a name with a comma, semicolon or #.',
+            elem_id='pairs')
         attributes, objects = (gr.Textbox(
-            '\n'.join(names), label=label, lines=5, max_lines=10, visible=False,
+            name_text(names), label=label, lines=5, max_lines=10, visible=False,
             info='One per line, or separated by commas. New words are allowed.',
             elem_id=label.lower())
             for label, names in (('Attributes', space.attributes), ('Objects', space.objects)))

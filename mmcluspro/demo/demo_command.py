@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.flags.predict_flags import parse_demo as parse_args
@@ -62,18 +63,18 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(f'mmcluspro demo needs {error.name!r}, which is not installed: pip '
                           "install 'mmcluspro[demo]'") from None
-    from mmcluspro.apis import CZSLInferencer
+    from mmcluspro.apis import load
 
     from .examples import find_examples
     from .logic import Classifier
-    from .zero_shot import zero_shot_inferencer
+    from .zero_shot import zero_shot_model
     if args.checkpoint:
-        inferencer = CZSLInferencer(args.checkpoint, args.device, **model_options(args))
+        model = load(args.checkpoint, args.device, **model_options(args))
         title = f'Model: `{os.path.basename(args.checkpoint)}`'
     else:
-        inferencer, title = zero_shot_inferencer(args.device), NO_FILE
-    images = find_images(args, inferencer.model.head.prototypes)
-    classifier = Classifier(inferencer, images)
+        model, title = zero_shot_model(args.device), NO_FILE
+    images = find_images(args, model.network.head.prototypes)
+    classifier = Classifier(model, images)
     pictures = os.path.join(folder, PICTURES)
     os.makedirs(pictures, exist_ok=True)
 
@@ -82,7 +83,7 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
                                   classifier.calibration.seen_bias).pairs[0]
         return pair.attribute, pair.object
 
-    examples = find_examples(inferencer.space, images, pictures, best)
+    examples = find_examples(model.space, images, pictures, best)
     app = build_app(classifier, examples, title, NO_PROTOTYPES)
     app.endpoint = Endpoint(classifier, os.path.join(folder, UPLOADS))
     return app
@@ -90,7 +91,7 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
 
 def find_images(args: argparse.Namespace, banks: Any) -> Any:
     """The pictures of prototypes and examples next to the checkpoint, or None."""
-    from mmcluspro.apis.prototype_images import NAME, read_prototype_images
+    from mmcluspro.artefact.prototype_images import NAME, read_prototype_images
     if args.images is None:
         path = Path(args.checkpoint).expanduser().parent / NAME if args.checkpoint else None
         if path is None or not path.is_file():
@@ -115,16 +116,25 @@ def serve(app: Any, folder: str, host: str, port: int | None, share: bool = Fals
     Returns:
         str: The page's address.
     """
+    from starlette.middleware import Middleware
+
     from .app import STYLE, theme
+    from .gate import Gate, close_unfinished
+    names: set[str] = set()
+    gate = Middleware(Gate, host=host, uploads=os.path.join(folder, UPLOADS), names=names)
     try:
         server, address, public = app.launch(
             server_name=host, server_port=port, share=share, quiet=True,
             prevent_thread_lock=True, show_error=False, max_file_size='20mb', footer_links=[],
             allowed_paths=[os.path.join(folder, PICTURES)], state_session_capacity=200,
-            ssr_mode=False, pwa=False, theme=theme(), css_paths=STYLE)
+            ssr_mode=False, pwa=False, theme=theme(), css_paths=STYLE, enable_monitoring=False,
+            app_kwargs=dict(middleware=[gate]))
     except OSError as error:
         raise ValueError(f'The page cannot listen at {host}, port {port or "7860 … 7959"}: '
                          f'{error} Choose another with --port.') from error
+    close_unfinished(app.server)
+    if public:
+        names.add(str(urlsplit(public).hostname))
     if hasattr(app, 'endpoint'):
         from .endpoint import PATH
         server.add_route(PATH, app.endpoint.answer, methods=['POST'])

@@ -4,13 +4,16 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from mmcluspro.apis.images import Item
+from mmcluspro.artefact.images import Item
 
 from .lists import parse_pairs
 from .logic import Classifier
@@ -22,6 +25,7 @@ MAX_WAITING, MAX_TOP = 20, 20
 # Bodies that arrive have places of their own: those that come byte by byte keep no one else away.
 MAX_ARRIVING, MAX_HELD = 200, 200 * 1024**2
 MAX_SECONDS = 60  # for a body
+SEND = 'send one picture, for example with curl -F file=@photo.jpg.'
 BUSY = 'Too many requests are waiting. Try again in a few seconds.'
 
 
@@ -38,7 +42,10 @@ class Endpoint:
         self.arriving = self.waiting = self.held = 0  # bodies, requests, bytes
 
     async def answer(self, request: Request) -> JSONResponse:
-        """The picture is the body; ``top_k`` and ``pair`` (``attribute,object``) are optional."""
+        """The picture is the body, or the one file of a form.
+
+        ``top_k`` and ``pair`` (``attribute,object``) are optional.
+        """
         if self.waiting >= MAX_WAITING or self.arriving >= MAX_ARRIVING:
             return _error(BUSY, 503)
         parts: list[bytes] = []
@@ -52,7 +59,8 @@ class Endpoint:
                 return _error(BUSY, 503)
             self.waiting += 1
             try:
-                found = await asyncio.to_thread(self._answer, b''.join(parts), pairs, top_k)
+                found = await asyncio.to_thread(self._answer, request.headers, b''.join(parts),
+                                                pairs, top_k)
             finally:
                 self.waiting -= 1
         except ValueError as error:
@@ -87,8 +95,7 @@ class Endpoint:
             if too_long:
                 return _error(f'The picture has more than {MAX_BYTES // 1024**2} MB.', 413)
             if not size:
-                raise ValueError('The body is empty: send a picture, for example with curl '
-                                 '--data-binary @photo.jpg.')
+                raise ValueError(f'The body is empty: {SEND}')
             return None
 
         self.arriving += 1
@@ -101,8 +108,10 @@ class Endpoint:
         finally:
             self.arriving -= 1
 
-    def _answer(self, body: bytes, pairs: list[str], top_k: int) -> dict[str, Any]:
-        chosen = parse_pairs('\n'.join(pairs)) if pairs else None
+    def _answer(self, headers: Headers, body: bytes, pairs: list[str],
+                top_k: int) -> dict[str, Any]:
+        body = _picture(headers, body)
+        chosen = parse_pairs('\n'.join(pairs), bare=True) if pairs else None
         os.makedirs(self.folder, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.folder) as file:
             file.write(body)
@@ -112,6 +121,30 @@ class Endpoint:
         if found['error']:  # may name the file
             found['error'] = found['error'].replace(file.name, 'the upload')
         return found
+
+
+def _picture(headers: Headers, body: bytes) -> bytes:
+    """The file of a form; any other body is the picture itself."""
+    if not headers.get('content-type', '').lower().startswith('multipart/form-data'):
+        return body
+
+    async def stream() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    async def read() -> bytes:
+        form = await MultiPartParser(headers, stream(), max_files=1, max_fields=10).parse()
+        files = [value for value in form.values() if isinstance(value, UploadFile)]
+        content = await files[0].read() if files else b''
+        await form.close()
+        return content
+
+    try:
+        content = asyncio.run(read())  # in the thread of this request, not in the server's loop
+    except MultiPartException as error:
+        raise ValueError(f'The form cannot be read ({error.message.rstrip(".")}): {SEND}') from None
+    if not content:
+        raise ValueError(f'There is no picture in the form: {SEND}')
+    return content
 
 
 def _number(text: str) -> int:

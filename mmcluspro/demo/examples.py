@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.artefact.prototype_images import PrototypeImages
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.datasets.shapes.draws import Draws

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from threading import Lock
@@ -11,30 +12,31 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mmcluspro.apis import CZSLInferencer, NameScore, PairScore, Prediction
-from mmcluspro.apis.images import Item
-from mmcluspro.apis.prototype_images import PrototypeImages
-from mmcluspro.apis.ranking import rank
-from mmcluspro.evaluation import Calibration, chosen_for
-from mmcluspro.models import Candidates, Scores
+from mmcluspro.artefact import NameScore, PairScore, Prediction, TrainedModel
+from mmcluspro.artefact.images import Item
+from mmcluspro.artefact.prototype_images import PrototypeImages
+from mmcluspro.models import Candidates
 from mmcluspro.models.candidates import Pair
+from mmcluspro.models.structures import Scores
 
 from .nearest import NearPrototype, prototypes_of
 
 SIDE, RING, NEAR = 48, 4, 40  # pixels, pixels, steps of brightness
+# Threads that decode pictures, which bounds their memory: each keeps some of what it once needed.
+DECODERS = 2
 QUIET, DARKEST, BRIGHTEST = 0.75, 50, 205
 NOT_DRAWN = ('This does not look like a drawing of the package. The model of this page was built '
              'on the tiny CLIP, which has seen only such drawings: about photographs its answers '
              'mean little. For photographs train with another image tower (docs/real_photos.md).')
 
 
-def knows_drawings_only(description: Mapping[str, Any]) -> bool:
+def knows_drawings_only(spec: Mapping[str, Any]) -> bool:
     """Whether the image tower of a model is the tiny CLIP of the package.
 
     Args:
-        description (Mapping): Of a model from :func:`mmcluspro.apis.load_model`.
+        spec (Mapping): Of a model.
     """
-    backbone = (description.get('model') or {}).get('backbone') or {}
+    backbone = (spec.get('model') or {}).get('backbone') or {}
     return backbone.get('pretrained') == 'tiny_clip'
 
 
@@ -87,25 +89,24 @@ class Classifier:
     """Answers the page, one request at a time.
 
     Args:
-        inferencer (CZSLInferencer): The model.
+        model (TrainedModel): The model.
         images (PrototypeImages, optional): Training images nearest to the prototypes; those of
             another model are not shown. Defaults to None.
     """
 
-    def __init__(self, inferencer: CZSLInferencer, images: PrototypeImages | None = None) -> None:
-        self.inferencer = inferencer
-        banks = inferencer.model.head.prototypes
-        self.images = images if images is not None and images.fits(banks) else None
-        self.drawings_only = knows_drawings_only(inferencer.model.description)
-        found = chosen_for(inferencer.model.meta, 'closed').calibration
-        self.calibrated = found is not None
-        self.calibration = found or Calibration()
-        self.link = inferencer.model.head.link
+    def __init__(self, model: TrainedModel, images: PrototypeImages | None = None) -> None:
+        self.model = model
+        self.images = images if images is not None and images.fits(
+            model.network.head.prototypes) else None
+        self.drawings_only = knows_drawings_only(model.spec)
+        self.calibrated = model.chosen_for('closed').calibration is not None
+        self.calibration = model.calibration(warn=False)
         self._lock = Lock()  # the text side grows by the words of a request
+        self._decoders = ThreadPoolExecutor(DECODERS, 'decoder')
 
     def known_pairs(self) -> list[Pair]:
         """The pairs of the model's data."""
-        space = self.inferencer.space
+        space = self.model.space
         return [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
 
     def answer(self, path: str, pairs: Sequence[Pair]) -> Answer:
@@ -115,16 +116,16 @@ class Classifier:
             path (str): The file.
             pairs (Sequence): Names to choose from, known or new.
         """
-        image, error = self.inferencer.preprocess(Item(path, path))
+        image, error = self._read(Item(path, path))
         if error is not None:
             raise ValueError(f'This file cannot be read as a picture: {error}. Choose a picture, '
                              'such as a PNG, JPEG or WebP file.')
         with self._lock:
             candidates = self._candidates(pairs)
-            self.inferencer.forget_adaptation()  # of earlier visitors
-            feats = self.inferencer.features([image])
-            scores = self.inferencer.score(feats, candidates)
-        head = self.inferencer.model.head
+            self.model.forget_adaptation()  # of earlier visitors
+            feats = self.model.features([image])
+            scores = self.model.score(feats, candidates)
+        head = self.model.network.head
         notes = [NOT_DRAWN] if self.drawings_only and not looks_drawn(image) else []
         return Answer(candidates, scores, prototypes_of(head, feats, TOP_PROTOTYPES),
                       [*notes, *self._new_names(candidates)])
@@ -143,14 +144,15 @@ class Classifier:
             seen_bias=float(seen_bias))
         found = []
         for item in files:
-            image, error = self.inferencer.preprocess(item)
+            image, error = self._read(item)
             if error is not None:
                 found.append(Prediction(item.name, error=error))
                 continue
             with self._lock:
                 candidates = self._candidates(self.known_pairs() if pairs is None else pairs)
-                self.inferencer.forget_adaptation()
-                row = next(iter(self.inferencer.rank([image], candidates, calibration, top_k)))
+                self.model.forget_adaptation()
+                scores = self.model.score(self.model.features([image]), candidates)
+                row = next(self.model.answer(scores, candidates, calibration, top_k))
             found.append(Prediction.of(item.name, row))
         return found
 
@@ -162,23 +164,26 @@ class Classifier:
             seen_bias (float): Subtracted from the log scores of seen pairs.
         """
         calibration = self.calibration._replace(seen_bias=float(seen_bias))
-        pairs, attributes, objects = next(rank(
-            answer.scores, answer.candidates, calibration, self.link, TOP_PAIRS))
+        pairs, attributes, objects = next(self.model.answer(
+            answer.scores, answer.candidates, calibration, TOP_PAIRS))
         return Ranking(pairs, attributes[:TOP_NAMES], objects[:TOP_NAMES])
 
+    def _read(self, item: Item) -> tuple[Any, str | None]:
+        return self._decoders.submit(self.model.prepare, item).result()
+
     def _candidates(self, pairs: Sequence[Pair]) -> Candidates:
-        text = self.inferencer.model.head.text
+        text = self.model.network.head.text
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # _new_names says it on the page
             try:
-                return self.inferencer.candidates(pairs)
+                return self.model.candidates(pairs)
             except ValueError:
                 # Long words of earlier visitors take room from these: once more without them.
                 text.restore()
-                return self.inferencer.candidates(pairs)
+                return self.model.candidates(pairs)
 
     def _new_names(self, candidates: Candidates) -> list[str]:
-        space = self.inferencer.space
+        space = self.model.space
         notes = []
         for what, names, known in (('attribute', candidates.attributes, space.attributes),
                                    ('object', candidates.objects, space.objects)):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,9 @@ from uuid import uuid4
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from mmcluspro.apis.images import Item
-from mmcluspro.apis.result import as_csv
-from mmcluspro.utils.inside import within
+from mmcluspro.artefact.images import Item
+from mmcluspro.artefact.result import as_csv
+from mmcluspro.utils.inside import remove, within
 
 from .logic import Classifier
 from .render import message, table_html
@@ -53,7 +52,7 @@ def write_table(text: str, folder: str) -> str:
     top = Path(folder) / TABLES
     for old in top.glob('*') if top.is_dir() else ():
         if time.time() - old.stat().st_mtime > KEPT:
-            shutil.rmtree(old, ignore_errors=True)
+            remove(top, old)
     path = top / uuid4().hex / 'predictions.csv'
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding='utf-8', errors='replace')

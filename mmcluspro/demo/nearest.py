@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmcluspro.models import Features
+from mmcluspro.models.structures import Features
 
 
 class NearPrototype(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mmcluspro.apis import NameScore, Prediction
-from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.artefact import NameScore, Prediction
+from mmcluspro.artefact.prototype_images import PrototypeImages
 
 from .logic import Answer, Ranking
 from .nearest import NearPrototype

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn.modules import module as nn_module
 
 from mmcluspro.errors import FileError
+from mmcluspro.fields import fields_of
+from mmcluspro.models.sources import DEFAULT, FILE, TINY, ClipSource, clip_numbers
 
-from .clip_zoo_schema import TOWERS
-from .weights import FILE, TINY, clip_numbers
+from .parts import class_of
 
 SPARE = 20_000_000  # numbers: the shipped tower, tables made of it
 LARGEST_DINO = 1_200_000_000
@@ -48,8 +49,10 @@ def _parts(value: Any) -> Iterator[dict[str, Any]]:
 def _tower(part: dict[str, Any], given: bool) -> int:
     if part.get('pretrained') in (None, TINY):
         return 0
-    if part['type'] in TOWERS:
-        found = clip_numbers(part.get('arch', 'ViT-L-14'))
+    owner = class_of(part)
+    field = fields_of(owner).get('pretrained') if owner else None
+    if field and isinstance(field.kind, ClipSource):
+        found = clip_numbers(part.get('arch', DEFAULT))
         return min(found, LARGEST_UNKNOWN) if part['pretrained'] == FILE and not given else found
     return LARGEST_DINO
 

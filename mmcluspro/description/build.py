@@ -11,14 +11,14 @@ from torch import Tensor
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import DownloadError, FileError, reason_of, sentence_of
 from mmcluspro.flags.model_flags import PLACES
+from mmcluspro.models.sources import DEFAULT, DINO_FILES, FILE, TINY, tag_activation
 from mmcluspro.models.state import restorable_keys
+from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT
 
 from .budget import allowed_numbers, limited
-from .schema import PACKAGES
-from .weights import DINO_FILES, FILE, TINY, tag_activation
-from .zoo_schema import TEXTS
+from .parts import buildable, class_of
 
 Weights = Mapping[str, str | Path]
 REMEDY = ('It is damaged, or was not written by mmcluspro: take another file. If it is yours, give '
@@ -56,18 +56,15 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
         weights (Mapping[str, str]): Files that the user gave, see :func:`given_weights`.
     """
     head = dict(description['head'])
-    if head['type'] in ('ClusProHead', 'ClusProPlusHead'):
-        head.update(loss_pcl=None, loss_pdl=None, bank=dict(head.get('bank') or {}, queue_size=0))
-    head.pop('chunk_size', None)  # of files of before: how much runs at once is not theirs to say
     head['text'] = _text(head.get('text'), state, weights)
     backbone = _towers(description['backbone'], weights.get('backbone'))
     if backbone['type'] == 'ProjectedBackbone' and description['backbone'].get('pretrained'):
         backbone['pretrained'] = weights.get('projection')
     budget = limited(allowed_numbers(description, state, weights), name)
-    parts = _named(dict(
-        type='CompositionalClassifier', space=space.to_dict(),
-        data_preprocessor=dict(description['pixels']), backbone=backbone,
-        neck=description.get('neck'), head=head))
+    parts = dict(
+        type='mmcluspro.CompositionalClassifier', space=space.to_dict(),
+        data_preprocessor=dict(description['pixels']), backbone=buildable(backbone),
+        neck=buildable(description.get('neck')), head=buildable(head))
     try:
         with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
             model = MODELS.build(parts)
@@ -97,10 +94,8 @@ def predicting(state: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
 
 
 def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:
-    if isinstance(text, dict) and isinstance(text['type'], str):
-        text = {name: value for name, value in text.items() if name != 'chunk_size'}
-    if not isinstance(text, dict) or text['type'] not in (
-            'WordVectorText', *TEXTS):
+    owner = class_of(text) if isinstance(text, dict) else None
+    if owner is None or not issubclass(owner, WordTableText):
         return _towers(text, weights.get('text'))
     vectors = state.get('head.text.attr_table.vectors')
     width = vectors.shape[1] if isinstance(vectors, Tensor) and vectors.ndim == 2 else 300
@@ -117,23 +112,10 @@ def _towers(part: Any, file: str | Path | None) -> Any:
         found['pretrained'] = str(file) if file else DINO_FILES[source]
     elif file and source is not None and source != TINY:
         if source != FILE and found.get('quickgelu') is None:  # the tag says it, the file may not
-            found['quickgelu'] = tag_activation(found.get('arch', 'ViT-L-14'), source)
+            found['quickgelu'] = tag_activation(found.get('arch', DEFAULT), source)
         found['pretrained'] = str(file)
     elif source == FILE:
         found['pretrained'] = None
-    return found
-
-
-def _named(part: Any) -> Any:
-    """The registered name of each type; classes of the user's stay what they are."""
-    if isinstance(part, list):
-        return [_named(entry) for entry in part]
-    if not isinstance(part, dict):
-        return part
-    # Of readable, the keys are names of the data.
-    found = {name: value if name == 'readable' else _named(value) for name, value in part.items()}
-    if isinstance(found.get('type'), str):
-        found['type'] = f'{PACKAGES.get(found["type"], "mmcluspro")}.{found["type"]}'
     return found
 
 

@@ -1,10 +1,9 @@
 """Describes the training data: one of our datasets by name, never a folder."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from .fields import Refusal, choice, flag, integer, needs, record, text
+from mmcluspro.fields import Refusal, choice, flag, integer, needs, record, text
 
 FIELDS: dict[str, dict[str, Any]] = {
     **{name: dict(split=text(100), allow_unknown=flag) for name in (
@@ -14,10 +13,9 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def describe_data(dataset: dict[str, Any],
-                  kind_of: Callable[[dict[str, Any]], str]) -> dict[str, Any] | None:
+def describe_data(dataset: dict[str, Any]) -> dict[str, Any] | None:
     """The dataset of a config without its paths; None for one that is not ours."""
-    kind = kind_of(dataset)
+    kind = str(dataset.get('type')).removeprefix('mmcluspro.')
     if kind not in FIELDS:
         return None
     found = {name: dataset[name] for name in FIELDS[kind] if name in dataset}

@@ -6,8 +6,7 @@ from typing import Any
 
 from mmcluspro.datasets.picture_file import colour
 from mmcluspro.datasets.pixels import EDGES, INTERPOLATIONS
-
-from .fields import Refusal, choice, either, integer, items, needs, optional, record, shown
+from mmcluspro.fields import Refusal, choice, either, integer, items, needs, optional, record, shown
 
 SIDE = integer(1, 4096)
 SILENT = ('PackInputs', 'PackMultiTaskInputs', 'Collect')

@@ -17,14 +17,8 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmcluspro.errors import listed
-from mmcluspro.utils.safe_load import (
-    load_from_backend,
-    load_from_http,
-    load_from_local,
-    safe_load,
-)
-
-from .finite import non_finite_tensors
+from mmcluspro.utils.finite import non_finite_tensors
+from mmcluspro.utils.safe_load import load_from_backend, load_from_http, load_from_local, safe_load
 
 LOADERS = {
     '': load_from_local,
@@ -40,8 +34,8 @@ def safe_loading() -> Iterator[None]:
     """Inside the block, mmengine loads checkpoints without running code from them.
 
     This covers ``Runner.load_checkpoint`` and ``resume``, ``init_cfg=dict(type='Pretrained')`` and
-    every other user of mmengine's ``CheckpointLoader``. It also lets mmengine 0.10 resume with
-    torch >= 2.6. Afterwards everything is as it was.
+    every other user of mmengine's ``CheckpointLoader``. It also lets mmengine 0.10 resume its own
+    checkpoints. Afterwards everything is as it was.
     """
     schemes, http = dict(CheckpointLoader._schemes), mmengine_checkpoint.load_from_http
     try:
@@ -71,8 +65,8 @@ def find_resumable(work_dir: str | Path) -> Path | None:
     pointer = folder / 'last_checkpoint'
     # Empty, if the process ended while it was written.
     last = Path((pointer.read_text() if pointer.is_file() else '').strip() or folder / 'none')
-    if not last.is_file():
-        last = folder / last.name  # the folder was moved
+    if (folder / last.name).is_file():
+        last = folder / last.name  # the folder was moved or copied
     # CheckpointHook.out_dir puts them elsewhere.
     found = {path for place in (folder, last.parent) for path in place.glob('*.pth')
              if re.fullmatch(r'(?:epoch|iter)_\d+\.pth', path.name)}

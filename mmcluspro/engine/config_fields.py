@@ -2,17 +2,29 @@
 from collections.abc import Mapping
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from multiprocessing import Lock
 from typing import Any
 
 import torch
 from mmengine.config import Config, ConfigDict
 
-from mmcluspro.registry import DATASETS
+from mmcluspro.registry import DATASETS, MODELS
 
-from .messages import ConfigError
+from .messages import NO_ROOM, ConfigError
 
 PHASES = ('train', 'val', 'test')
 OF_A_PHASE = ('phase', 'pipeline')
+
+
+def complete(cfg: Config | ConfigDict) -> None:
+    """Fills in what a config need not repeat, and puts its fields ``data`` and ``clip`` in place.
+
+    Args:
+        cfg (Config | ConfigDict): Changed in place; what is complete stays as it is.
+    """
+    fill_in(cfg)
+    place_data(cfg)
+    place_clip(cfg)
 
 
 def place_data(cfg: Config | ConfigDict) -> None:
@@ -49,6 +61,48 @@ def place_data(cfg: Config | ConfigDict) -> None:
         cfg.space = _of_the_labels(after)
 
 
+def fill_in(cfg: Config | ConfigDict) -> None:
+    """Fills in what a config need not repeat: the label space, and widths between parts.
+
+    The space is that of the training set (of the test set where nothing is trained); the neck and
+    the head read features as wide as the backbone makes them.
+
+    Args:
+        cfg (Config | ConfigDict): Changed in place; what it says itself stays.
+    """
+    model = cfg.get('model')
+    if not model or 'head' not in model:
+        return
+    if 'space' not in model:
+        loader = cfg.get('train_dataloader') or cfg.get('test_dataloader')
+        if loader:
+            model.space = cfg.get('space') or _of_the_labels(loader.dataset)
+    MODELS.import_from_location()
+    width = _out_width(model.get('backbone') or {})
+    for part in (model.get('neck'), model.head):
+        if part and width and 'in_channels' not in part and _takes_width(part):
+            part.in_channels = width
+        width = (part or {}).get('out_channels', width)
+
+
+def _takes_width(part: ConfigDict) -> bool:
+    """Whether a part of the package has ``in_channels``; others say it themselves."""
+    scope, _, name = str(part.get('type')).rpartition('.')
+    made = MODELS.module_dict.get(name) if scope == 'mmcluspro' else None
+    return made is not None and any('in_channels' in signature(cls.__init__).parameters
+                                    for cls in made.__mro__ if '__init__' in vars(cls))
+
+
+def _out_width(backbone: Mapping[str, Any]) -> int | None:
+    """Width of the features of a backbone's config, None if it is not known."""
+    kind = str(backbone.get('type')).rpartition('.')[2]
+    if kind == 'CachedFeatures':
+        return _out_width(backbone['backbone'])
+    if kind == 'ProjectedBackbone':
+        return backbone.get('out_dim') or backbone.get('in_channels')
+    return _width(backbone['arch']) if kind in ('CLIPVision', 'CAILAVision') else None
+
+
 def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
     """Merges options of the command line; ``data`` and ``clip`` first: others can refine them.
 
@@ -59,8 +113,7 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
     ours = {key: value for key, value in options.items()
             if key.partition('.')[0] in ('data', 'clip')}
     cfg.merge_from_dict(ours)
-    place_data(cfg)
-    place_clip(cfg)
+    complete(cfg)
     cfg.merge_from_dict({key: value for key, value in options.items() if key not in ours})
 
 
@@ -120,7 +173,7 @@ def place_clip(cfg: Config | ConfigDict) -> None:
 
 
 def _width(arch: str) -> int:
-    from mmcluspro.models.clip_loader import arch_config
+    from mmcluspro.models.clip import arch_config
     return int(arch_config(arch)['embed_dim'])
 
 
@@ -151,6 +204,16 @@ def check_fields(cfg: Config) -> None:
             raise ValueError(
                 f'The config sets {name!r}, which no part reads. Did you mean {close[0]!r}? If it '
                 f'is a variable of yours, call it {"_" + name!r}.')
+
+
+def check_shared_memory(cfg: Config) -> None:
+    """Refuses dataloader workers where shared memory has no room for their semaphores."""
+    workers = [(cfg.get(f'{phase}_dataloader') or {}).get('num_workers', 0) for phase in PHASES]
+    try:
+        # As many as torch makes, all at once.
+        _ = [Lock() for _ in range(sum(3 * number + 9 for number in workers if number))]
+    except OSError as error:
+        raise ValueError(f'{NO_ROOM}.') from error
 
 
 def check_precision(cfg: Config) -> None:

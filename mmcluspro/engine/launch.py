@@ -14,8 +14,18 @@ from mmengine.runner import Runner
 
 from mmcluspro.utils.paths import configs_folder
 
-from .config_fields import merge_options, place_clip, place_data
+from .config_fields import complete, merge_options
 from .messages import ConfigError, raised_here, reason
+from .methods import (
+    config_names,
+    dataset_names,
+    find_method,
+    is_method,
+    joined,
+    read_method,
+    stands_on_method,
+)
+from .ranks import is_first_process
 from .runner import SafeRunner
 
 
@@ -32,7 +42,9 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         Config: What the runner is built from.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    path = find_config(args.config)
+    path = find_config(args.config, args.dataset)
+    if is_first_process(args.launcher):
+        _say_which(path)
     cfg = read_config(path)
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or f'./work_dirs/{path.stem}'
@@ -70,16 +82,30 @@ def apply_options(cfg: Config, options: dict | None) -> None:
                           ) from error
 
 
-def find_config(name: str) -> Path:
-    """Finds a config file by path, or by name among those of the package."""
+def find_config(name: str, dataset: str | None = None) -> Path:
+    """Finds a config by path, or by name among those of the package.
+
+    Args:
+        name (str): Config, or a method if a dataset is given.
+        dataset (str, optional): A name such as 'utzappos'. Defaults to None.
+
+    Returns:
+        Path: Its file. A method on a dataset has none: :func:`read_config` puts it together.
+    """
+    if dataset is not None:
+        if dataset not in dataset_names():
+            raise ValueError(f'There is no dataset {dataset}. Those of the configs: '
+                             f'{", ".join(sorted(dataset_names()))}.')
+        name = str(Path(name).with_name(f'{joined(Path(name).stem, dataset)}.py'))
     path, folder = Path(name), configs_folder()
     if path.is_file():
         return path
-    found = sorted(folder.rglob(path.name)) if path.name == name else []
-    if found:
+    found = [file for file in sorted(folder.rglob(path.name)) if '_base_' not in file.parts]
+    if path.name == name and found:
         return found[0]
-    names = sorted(item.name for item in folder.rglob('*.py') if '_base_' not in item.parts)
-    near = get_close_matches(path.name, names, 3)
+    if find_method(path):
+        return path
+    near = get_close_matches(path.name, config_names(), 3)
     top = sorted(item.name for item in folder.glob('*.py'))
     raise FileNotFoundError(
         f'The config {name} does not exist. Configs of mmcluspro: '
@@ -87,30 +113,48 @@ def find_config(name: str) -> Path:
         + (f' Did you mean {" or ".join(near)}?' if near else ''))
 
 
-def read_config(name: str | Path) -> Config:
-    """Reads a config by path or name, and puts its field ``data`` in place.
+def _say_which(path: Path) -> None:
+    """Says that a file of the current folder is run in place of a shipped config."""
+    shipped = sorted(configs_folder().rglob(path.name))
+    if path.parent == Path() and shipped and not path.samefile(shipped[0]):
+        print(f'{path.absolute()} is run, not the config of mmcluspro of the same name. To run '
+              f'that one, give {shipped[0]}.')
+
+
+def read_config(name: str | Path, dataset: str | None = None) -> Config:
+    """Reads a config by path or name, and fills in what follows from its other fields.
 
     Configs elsewhere name ours as ``_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/cluspro_shapes.py'``.
+
+    Args:
+        name (str | Path): As for :func:`find_config`.
+        dataset (str, optional): For a method. Defaults to None.
 
     Raises:
         ConfigError: The file is not a valid config.
     """
     os.environ.setdefault('MMCLUSPRO_CONFIGS', str(configs_folder()))
-    path = find_config(str(name))
+    path = find_config(str(name), dataset)
+    if is_method(path) and path.is_file() and path.is_relative_to(configs_folder()):
+        names = [config for config in config_names()
+                 if (found := find_method(Path(config))) and found[0].name == path.name]
+        raise ConfigError(f'{path.name} is a method. Give a dataset (--dataset), or one of the '
+                          f'names {", ".join(names)}.')
     try:
         logging.disable(logging.INFO)  # mmengine tells which variable it replaced
-        cfg = Config.fromfile(path)
+        cfg = read_method(path) if stands_on_method(path) else Config.fromfile(path)
     except SyntaxError as error:
         # mmengine reads a copy; the name in the error is not that of the user's file.
         line = (error.text or '').strip()
         raise ConfigError(f'The config {path}, or one of its _base_ files, is not valid Python: '
                           f'{error.msg} in line {error.lineno}: {line}') from error
+    except ConfigError:
+        raise
     except Exception as error:  # the file is code of the user: anything may be raised
         raise ConfigError(f'The config {path} cannot be read: {reason(error)}') from error
     finally:
         logging.disable(logging.NOTSET)
-    place_data(cfg)
-    place_clip(cfg)
+    complete(cfg)
     return cfg
 
 

@@ -60,6 +60,7 @@ class EpochLoop(EpochBasedTrainLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        require_batches(self.dataloader)
         require_same_length(len(self.dataloader))
         self.start: Position | None = None
 
@@ -104,6 +105,7 @@ class IterLoop(IterBasedTrainLoop):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        require_batches(self.dataloader)
         self.dataloader_iterator = endless(self.dataloader, self.runner)
         self.start: Position | None = None
 
@@ -135,6 +137,15 @@ class IterLoop(IterBasedTrainLoop):
         of the process are not yet those of the training.
         """
         return self.start or Position.here(batches, len(self.dataloader))
+
+
+def require_batches(dataloader: Any) -> None:
+    """Refuses a loader without a batch, over which a training would never end."""
+    if not len(dataloader):
+        raise ValueError(
+            f'train_dataloader gives no batch: {len(dataloader.sampler)} samples do not fill one '
+            'of train_dataloader.batch_size, and drop_last=True leaves it out. Set a smaller '
+            'batch_size, or train_dataloader.drop_last=False.')
 
 
 def endless(dataloader: Any, runner: Runner) -> Iterator[Any]:

@@ -17,6 +17,12 @@ from .signals import leave_code
 OURS = ('mmcluspro', 'experiments', '__main__')
 
 
+NO_ROOM = ('Dataloader workers need shared memory (/dev/shm), which has no room. Make it larger '
+           '(docker run --shm-size=1g), or load without workers: --cfg-options '
+           'train_dataloader.num_workers=0 val_dataloader.num_workers=0 '
+           'test_dataloader.num_workers=0')
+
+
 class ConfigError(ValueError):
     """A config, or an option that changes it, is wrong."""
 
@@ -62,7 +68,7 @@ def message(error: BaseException) -> str | None:
         that this package raises on purpose, for files that cannot be opened, and for assertions
         of a class that a config builds. None for all others: they need their traceback.
     """
-    text = explain(error) or _from_worker(error)
+    text = explain(error) or _lost_worker(error) or _from_worker(error)
     if text is not None:
         return text
     if raised_here(error) or isinstance(error, (FileError, OSError)) or _asserts_a_config(error):
@@ -115,6 +121,20 @@ def _from_worker(error: BaseException) -> str | None:
     found = re.match(r'Caught \w+ in DataLoader worker process .*\n(?:[\w.]+\.)?\w+: (.*)',
                      str(error.args[0]) if error.args else '', flags=re.DOTALL)
     return found[1].strip() if found and isinstance(error, ValueError) else None
+
+
+def _lost_worker(error: BaseException) -> str | None:
+    """What to do where a dataloader worker died, or had no room for a batch."""
+    text = str(error)
+    if not isinstance(error, RuntimeError):
+        return None
+    if re.search(r'shared memory|</torch_\w+>|Bus error', text):
+        return f'{NO_ROOM}. Training goes on with --resume.'
+    died = re.search(r'DataLoader worker \(pid\S* ([\d, ]+)\)', text)
+    return died and (
+        f'A dataloader worker (process {died[1]}) was ended by something else, often the system '
+        'when memory runs out. Use fewer workers (--cfg-options train_dataloader.num_workers=1) or '
+        'smaller batches; training goes on with --resume.')
 
 
 def _last(trace: TracebackType | None) -> TracebackType | None:

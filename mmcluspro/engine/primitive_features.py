@@ -1,6 +1,6 @@
-"""Features of training images for the prototypes, the same on any number of ranks."""
+"""Features of training images for prototypes and fits, the same on any number of ranks."""
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from mmengine.dist import all_gather, get_rank, get_world_size
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from mmcluspro.models.image_run import run_images
+from mmcluspro.models.classifier import ImageBatch, run_images
 
 from .generators import generator_state, restore_generators
 
@@ -49,6 +49,27 @@ def primitive_features(
     Returns:
         tuple: Features (N, D) and labels (N,) by branch 'attr' and 'obj', in the order given.
     """
+    primitives = run_all(model, loader, indices, lambda batch: [
+        *(batch.features.primitives[name] for name in ('attr', 'obj')),
+        *(batch.labels[name] for name in ('attr', 'obj'))])
+    f_a, f_o, attr, obj = primitives
+    return dict(attr=f_a, obj=f_o), dict(attr=attr, obj=obj)
+
+
+def run_all(model: Any, loader: DataLoader, indices: np.ndarray,
+            pick: Callable[[ImageBatch], Sequence[Tensor]]) -> list[Tensor]:
+    """Tensors of some images, as :func:`primitive_features` runs them.
+
+    Args:
+        model (nn.Module): The classifier.
+        loader (DataLoader): As there.
+        indices (np.ndarray): Images to take, shape (N,).
+        pick (Callable): From an :class:`~mmcluspro.models.classifier.ImageBatch` to tensors with
+            one row for each image.
+
+    Returns:
+        list[Tensor]: N rows each, in the order given.
+    """
     world, rank = get_world_size(), get_rank()
     # Every rank takes each world-th image; the last ones repeat to make the shares equal.
     padded = np.concatenate([indices, indices[:1].repeat(-len(indices) % world)])
@@ -57,14 +78,7 @@ def primitive_features(
         batch_size=loader.batch_size, num_workers=loader.num_workers,
         collate_fn=loader.collate_fn)
     state = generator_state()
-    parts: list[list[Tensor]] = [[], [], [], []]
-    for features, labels in run_images(model, mine):
-        primitives = features.primitives
-        tensors = primitives['attr'], primitives['obj'], labels['attr'], labels['obj']
-        for part, tensor in zip(parts, tensors):
-            part.append(tensor)
+    parts = list(zip(*(pick(batch) for batch in run_images(model, mine))))
     restore_generators(state)
-    f_a, f_o, attr, obj = (
-        torch.stack(all_gather(torch.cat(part).contiguous()), dim=1).flatten(0, 1)[:len(indices)]
-        for part in parts)
-    return dict(attr=f_a, obj=f_o), dict(attr=attr, obj=obj)
+    return [torch.stack(all_gather(torch.cat(part).contiguous()), dim=1).flatten(0, 1)[
+        :len(indices)] for part in parts]

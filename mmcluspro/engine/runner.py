@@ -13,7 +13,7 @@ from mmengine.runner import BaseLoop, Runner
 from mmcluspro.registry import RUNNERS
 
 from .checkpoint import safe_loading
-from .config_fields import place_clip, place_data
+from .config_fields import complete
 from .loops import EpochLoop, IterLoop
 
 # The default hooks that mmengine adds where the config does not set them to None.
@@ -30,10 +30,9 @@ class SafeRunner(Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Config | ConfigDict) -> Runner:
-        """Builds the runner; the fields ``data`` and ``clip`` are placed."""
+        """Builds the runner; the config is completed (:func:`complete`)."""
         cfg = deepcopy(cfg)
-        place_data(cfg)
-        place_clip(cfg)
+        complete(cfg)
         return super().from_cfg(cfg)
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:

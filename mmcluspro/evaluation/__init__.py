@@ -1,21 +1,12 @@
 """Compositional zero-shot metrics: pure functions and the registered metric."""
-from .answers import (
-    Answers,
-    ClassRow,
-    Outcomes,
-    abstaining,
-    accuracies,
-    by_class,
-    class_tables,
-    reduce_answers,
-)
-from .calibration import Calibration, expected_calibration_error, probabilities
-from .chosen import (
+from .calibration import (
     PREFERENCES,
+    Calibration,
     Chosen,
     asked_calibration,
-    chosen_for,
     chosen_meta,
+    expected_calibration_error,
+    probabilities,
     read_chosen,
 )
 from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
@@ -29,15 +20,24 @@ from .feasibility import (
     threshold_candidates,
     world_candidates,
 )
-from .metrics import CZSLMetric, PredictionMetric
-from .reduction import Margins, reduce_scores
-from .score_matrix import calculate
-from .score_space import log_scores
+from .margins import Margins, log_scores, reduce_scores
+from .metric import CZSLMetric, calculate
+from .prediction import (
+    Answers,
+    ClassRow,
+    Outcomes,
+    PredictionMetric,
+    abstaining,
+    accuracies,
+    by_class,
+    class_tables,
+    reduce_answers,
+)
 
 __all__ = [
     'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Margins',
     'Outcomes', 'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'abstaining',
-    'accuracies', 'asked_calibration', 'by_class', 'calculate', 'chosen_for', 'chosen_meta',
+    'accuracies', 'asked_calibration', 'by_class', 'calculate', 'chosen_meta',
     'class_tables', 'czsl_curve', 'exact_metrics', 'expected_calibration_error',
     'feasibility_scores', 'feasible_pairs', 'head_feasibility', 'log_scores', 'phase_worlds',
     'probabilities', 'read_chosen', 'reduce_answers', 'reduce_scores', 'standard_curve',

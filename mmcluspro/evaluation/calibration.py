@@ -9,21 +9,25 @@ with z = s for a head whose scores are logits. T = 1 and β = 0 give s / Σ s, t
 two terms of Eq. 13. β is the bias with the best harmonic mean, counted in z; T then minimises the
 negative log-likelihood, which is convex in 1 / T. A few numbers per sample are kept, see
 :class:`LogSums`; nothing of the size images × pairs is.
+
+Values that validation chose for each world, and how a checkpoint stores them.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mmcluspro.errors import shown
+
 from .curve import czsl_curve
 from .feasibility import PairGroups
-from .reduction import BLOCK
-from .score_space import log_scores
-from .top import Top, accumulate, as_matrix, top_of_groups
+from .margins import BLOCK, Top, accumulate, as_matrix, log_scores, top_of_groups
 
 INVERSE_TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 NUM_BINS = 15
@@ -213,3 +217,118 @@ def expected_calibration_error(confidence: np.ndarray, right: np.ndarray,
     place = np.clip(np.ceil(confidence * num_bins).astype(int) - 1, 0, num_bins - 1)
     gap = np.bincount(place, weights=confidence - right, minlength=num_bins)
     return float(100 * np.abs(gap).sum() / len(confidence))
+
+
+#: What a checkpoint may say; validation chooses temperatures from 0.25 to 4. A negative one would
+#: answer the least probable pair.
+BOUNDS = dict(temperature=(1e-3, 1e3), seen_bias=(-1e3, 1e3), threshold=(-1.0, 1.0))
+PREFERENCES = ('seen', 'balanced', 'unseen')
+
+
+class Chosen(NamedTuple):
+    """Values that validation chose for a world; None for those that it did not choose.
+
+    Attributes:
+        bias (float): Best one of the standard protocol, in the space of the bias.
+        threshold (float): Feasibility above which unseen pairs stay, open world only.
+        temperature (float): See :class:`Calibration`.
+        seen_bias (float): See :class:`Calibration`.
+        prefer_seen (float): The seen bias for a user to whom seen pairs matter more.
+        prefer_unseen (float): The same for unseen pairs.
+    """
+
+    bias: float | None = None
+    threshold: float | None = None
+    temperature: float | None = None
+    seen_bias: float | None = None
+    prefer_seen: float | None = None
+    prefer_unseen: float | None = None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Temperature and seen bias, None unless both were chosen."""
+        if self.temperature is None or self.seen_bias is None:
+            return None
+        return Calibration(self.temperature, self.seen_bias)
+
+    def preferring(self, prefer: str = 'balanced') -> Calibration | None:
+        """The calibration with another seen bias, None where validation chose none.
+
+        Args:
+            prefer (str): 'balanced': :attr:`calibration`; 'seen' or 'unseen'. Defaults to
+                'balanced'.
+        """
+        if prefer not in PREFERENCES:
+            raise ValueError(f'prefer must be one of {PREFERENCES}, got {prefer!r}.')
+        found = self.calibration
+        if found is None or prefer == 'balanced':
+            return found
+        bias = self.prefer_seen if prefer == 'seen' else self.prefer_unseen
+        return None if bias is None else found._replace(seen_bias=bias)
+
+
+def read_chosen(meta: Mapping[str, Any]) -> Mapping[str, Chosen]:
+    """Reads the values that validation chose, by world, from the ``meta`` of a checkpoint.
+
+    Args:
+        meta (Mapping): Its field ``calibration`` holds numbers by name, by 'closed' and 'open'.
+
+    Raises:
+        ValueError: Names a field that is not a number within :data:`BOUNDS`.
+    """
+    worlds = meta.get('calibration')
+    worlds = {} if worlds is None else worlds
+    if not isinstance(worlds, Mapping) or not all(
+            world in ('closed', 'open') and isinstance(values, Mapping)
+            for world, values in worlds.items()):
+        raise ValueError("calibration must be a dict of 'closed' and 'open', each a dict, got "
+                         f'{shown(worlds)}')
+    return MappingProxyType({
+        world: Chosen(**{name: _within(values.get(name), f'calibration[{world!r}].{name}',
+                                       *BOUNDS.get(name, BOUNDS['seen_bias']))
+                         for name in Chosen._fields})
+        for world, values in worlds.items()})
+
+
+def _within(value: Any, where: str, low: float, high: float) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
+            low <= value <= high):
+        raise ValueError(f'{where} must be a number from {low:g} to {high:g}, got {shown(value)}')
+    return float(value)
+
+
+def asked_calibration(chosen: Chosen, world: str, prefer: str = 'balanced',
+                      seen_bias: float | None = None) -> Calibration | None:
+    """The calibration that a user asked for, by a preference or by a seen bias.
+
+    Args:
+        chosen (Chosen): What validation chose for the world.
+        world (str): 'closed' or 'open', for messages.
+        prefer (str): As in :meth:`Chosen.preferring`. Defaults to 'balanced'.
+        seen_bias (float, optional): Is subtracted from the log scores of seen pairs. Defaults to
+            None: that of ``prefer``.
+
+    Returns:
+        Calibration | None: None where validation chose nothing and nothing was asked for.
+    """
+    if seen_bias is not None:
+        if prefer != 'balanced':
+            raise ValueError('Give either prefer or seen_bias, not both.')
+        if not isfinite(seen_bias):
+            raise ValueError(f'seen_bias must be a finite number, got {seen_bias!r}.')
+        return (chosen.calibration or Calibration())._replace(seen_bias=float(seen_bias))
+    found = chosen.preferring(prefer)
+    if found is None and prefer != 'balanced':
+        raise ValueError(
+            f'The checkpoint holds no seen bias for prefer={prefer!r} in the {world} world: '
+            'best_*.pth of a training with validation by this version does. Give a number with '
+            '--seen-bias X (seen_bias=X) instead: 0 favours seen pairs, 1 divides their scores by '
+            '2.7, and so on.')
+    return found
+
+
+def chosen_meta(chosen: Mapping[str, Chosen]) -> dict[str, dict[str, float | None]]:
+    """The inverse of :func:`read_chosen`: plain data for ``meta.calibration``."""
+    return {world: values._asdict() for world, values in chosen.items()}

@@ -44,7 +44,7 @@ def czsl_curve(margin: np.ndarray, is_seen: np.ndarray, bias: np.ndarray | None 
 
     Args:
         margin (np.ndarray): Least bias towards its own side at which a sample is right, see
-            :class:`~mmcluspro.evaluation.reduction.Margins`, shape (N,).
+            :class:`~mmcluspro.evaluation.margins.Margins`, shape (N,).
         is_seen (np.ndarray): Whether the true pair is seen, shape (N,).
         bias (np.ndarray, optional): Biases to look at, shape (M,). Defaults to one for each
             point that any real bias, or either infinite one, can reach.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mmcluspro.apis import load_model
-from mmcluspro.apis.pair_file import read_pairs
+from mmcluspro.apis import load
+from mmcluspro.artefact.pair_file import read_pairs
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.flags.predict_flags import parse_export
 
@@ -29,7 +29,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
     """Exports a checkpoint, checks the files, and prints the largest differences.
 
     Args:
-        checkpoint (str | Path): A checkpoint for ``load_model``.
+        checkpoint (str | Path): A checkpoint for :func:`mmcluspro.load`.
         out (str | Path): The ONNX file.
         table (str | Path, optional): The table. Defaults to None: ``out`` with ``.npz``.
         pairs (Sequence, optional): Pairs of names. Defaults to None: those of ``world``.
@@ -39,7 +39,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
             ``out`` with ``_fp16`` and ``_int8``; they use the same table.
         prefer (str): See ``make_table``. Defaults to 'balanced'.
         seen_bias (float, optional): See ``make_table``. Defaults to None.
-        **options: ``config``, ``imports`` and ``weights`` of ``load_model``.
+        **options: ``config``, ``imports`` and ``weights`` of :func:`mmcluspro.load`.
 
     Returns:
         list[Path]: The files.
@@ -51,8 +51,9 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
             raise ValueError(f'The name of this file must end with {suffix}, got {path}.')
     if not table_only:
         require_onnx()
-    model: Any = load_model(checkpoint, **options)
-    side = ImageSide(model).eval()
+    model = load(checkpoint, 'cpu', **options)
+    head = model.network.head
+    side = ImageSide(model.network).eval()
     with ExitStack() as stack:
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter('always', UserWarning)
@@ -64,7 +65,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
         print(f'{table}: {len(candidates)} pairs ({int(candidates.seen.sum())} seen) of '
               f'{len(candidates.attributes)} attributes and {len(candidates.objects)} objects')
         size = info['preprocessing']['size']
-        require_portable(content, side, model.head, candidates, size)
+        require_portable(content, side, head, candidates, size)
         if table_only:
             write_table(content, table)
             return [table]
@@ -76,7 +77,7 @@ def export_model(checkpoint: str | Path, out: str | Path, table: str | Path | No
                 else:
                     VARIANTS[name](out, temporary)
                 found = largest_difference(
-                    temporary, content, side, model.head, candidates, size)
+                    temporary, content, side, head, candidates, size)
                 _judge(found, name, path)
             if path == out:
                 write_table(content, table)

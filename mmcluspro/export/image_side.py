@@ -1,5 +1,4 @@
 """The image side as an ONNX graph: pixels → unit-norm f_a, f_o, f_c (Eq. 1); smaller forms."""
-import inspect
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,13 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.models import Features, as_features
 from mmcluspro.models.backbones import DINOv2
 from mmcluspro.models.peft import merge, unmerge
-from mmcluspro.models.peft.lora_layers import LoRAAttention, LoRALayer, adaptable_attention
+from mmcluspro.models.peft.lora import LoRAAttention, LoRALayer, adaptable_attention
+from mmcluspro.models.structures import Features, as_features
 from mmcluspro.requirements import extra_command
 
-OPSET = 17  # the first with LayerNormalization; every torch from 2.1 on writes it
+OPSET = 17  # the first with LayerNormalization
+MOST_BYTES = 1 << 31  # of one file in the format of ONNX
 FEATURES = dict(attribute='f_a', object='f_o', composition='f_c')
 
 
@@ -71,14 +71,20 @@ def write_onnx(side: ImageSide, path: str | Path, size: int, metadata: dict[str,
         path (str | Path): The file.
         size (int): Side of the images, H = W.
         metadata (dict[str, str]): Stored in the file.
+
+    Raises:
+        ValueError: The weights do not fit into one file.
     """
     import onnx
+    weights = sum(part.numel() * part.element_size() for part in side.state_dict().values())
+    if weights >= MOST_BYTES:
+        raise ValueError(f'The image side has {weights / 1e9:.1f} GB of weights, and an ONNX file '
+                         f'holds less than {MOST_BYTES / 1e9:.1f} GB. Export a model with a '
+                         'smaller backbone.')
     options: dict[str, Any] = dict(
         input_names=['image'], output_names=list(side.names), opset_version=OPSET,
-        dynamic_axes={name: {0: 'batch'} for name in ('image', *side.names)})
-    # The one exporter that every torch from 2.1 on has, and it needs no further package.
-    if 'dynamo' in inspect.signature(torch.onnx.export).parameters:
-        options['dynamo'] = False
+        dynamic_axes={name: {0: 'batch'} for name in ('image', *side.names)},
+        dynamo=False)  # the exporter that needs no further package
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter('ignore')  # the old exporter says that it is old; shapes are fixed

@@ -1,31 +1,30 @@
 """Writes a checkpoint to share: what prediction needs, and nothing else of the run."""
-import io
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.config import Config
-from torch import Tensor
 
-from mmcluspro.apis.checkpoint_file import CheckpointFile
-from mmcluspro.apis.config_text import parse_config
-from mmcluspro.apis.model import described
+from mmcluspro.artefact.checkpoint_file import CheckpointFile, check_state
+from mmcluspro.artefact.config_text import parse_config
+from mmcluspro.artefact.standalone import with_towers
 from mmcluspro.errors import FileError
 from mmcluspro.flags.predict_flags import parse_publish
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.safe_load import load_from_local
+from mmcluspro.utils.tensor_file import SUFFIX, tensor_bytes
 
 from .files import writable
 
 KEPT_META = ('cfg', 'description', 'dataset_meta', 'calibration', 'epoch', 'iter',
-             'mmengine_version')
+             'mmengine_version', 'towers', 'word_vectors')
 # Where the run was on the disk of its owner; prediction does not know of it.
 PRIVATE_FIELDS = ('work_dir', 'load_from', 'resume')
 
 
-def publish(source: str | Path, target: str | Path) -> Path:
+def publish(source: str | Path, target: str | Path, standalone: bool = False) -> Path:
     """Writes a file with bit-identical predictions, without the state of training.
 
     Optimizer, schedule, history and everything that only training needs, such as prototypes of a
@@ -36,19 +35,22 @@ def publish(source: str | Path, target: str | Path) -> Path:
         source (str | Path): A checkpoint of ``tools/train.py``.
         target (str | Path): Name of the new file, or a folder, in which it gets the name of the
             source. The first eight hex digits of the SHA-256 are added to the name.
+        standalone (bool): Put the frozen towers into the file, in half precision. Defaults to
+            False.
 
     Returns:
         Path: The new file.
     """
     checkpoint = load_from_local(str(source), 'cpu')
     content = published(checkpoint, str(source))
-    buffer = io.BytesIO()  # not a file: torch.save would put its name into the bytes
-    torch.save(content, buffer)
-    data = buffer.getvalue()
+    if standalone:
+        content = with_towers(source, content)
+    data = tensor_bytes(content['meta'], content['state_dict'])
     path = Path(target)
     if path.is_dir() or str(target).endswith(os.sep):
         path = path / Path(source).name
-    path = path.with_name(f'{path.stem}-{sha256(data, digits=8)}.pth')
+    stem = re.sub(r'\.(pth|safetensors)$', '', path.name)
+    path = path.with_name(f'{stem}-{sha256(data, digits=8)}{SUFFIX}')
     with writable(path) as temporary:
         temporary.write_bytes(data)
     return path
@@ -77,14 +79,13 @@ def published(checkpoint: Any, name: str) -> dict[str, Any]:
     kept['cfg'] = Config({key: value for key, value in cfg.items()
                           if key not in PRIVATE_FIELDS}).pretty_text
     try:
-        kept['description'] = described(CheckpointFile(name, checkpoint['state_dict'], meta))
+        kept['description'] = CheckpointFile(name, checkpoint['state_dict'], meta).spec()
     except FileError:
         # Classes of another package: prediction asks for --import or --config, as before.
         if 'description' not in meta:
             raise
-    # A tensor that is a view would be saved with all it is a view of.
-    weights = {key: value.detach().clone() if isinstance(value, Tensor) else value
-               for key, value in checkpoint['state_dict'].items()
+    check_state(checkpoint['state_dict'], name)
+    weights = {key: value for key, value in checkpoint['state_dict'].items()
                if not key.startswith(training_only(meta))}
     return dict(meta=kept, state_dict=weights)
 
@@ -100,6 +101,6 @@ def training_only(meta: dict[str, Any]) -> tuple[str, ...]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parses the command line and runs it."""
     args = parse_publish(argv)
-    path = publish(args.source, args.target)
+    path = publish(args.source, args.target, args.standalone)
     before, after = (Path(file).stat().st_size / 1e6 for file in (args.source, path))
     print(f'{path} ({after:.1f} MB, from {before:.1f} MB)')

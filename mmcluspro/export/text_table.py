@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from mmcluspro.artefact import TrainedModel
 from mmcluspro.datasets.picture_file import WHITE
 from mmcluspro.errors import FileError
-from mmcluspro.evaluation import Calibration, asked_calibration, chosen_for, world_candidates
+from mmcluspro.evaluation import chosen_meta
 from mmcluspro.models import Candidates
 from mmcluspro.models.state import training_only_prefixes
 from mmcluspro.utils.digest import arrays_digest
@@ -23,11 +25,11 @@ from mmcluspro.utils.plain_files import read_npz
 from .files import writable
 
 
-def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
+def describe(model: TrainedModel) -> tuple[dict[str, Any], list[str]]:
     """Reads the preprocessing of a model's tests.
 
     Args:
-        model (Any): From ``load_model``, with its ``description``.
+        model (TrainedModel): The model.
 
     Returns:
         tuple: The description and, in words, what it cannot say. The description has ``resize``
@@ -36,17 +38,14 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
         None) and ``input``: what the graph takes. ``channels`` ('RGB' or 'BGR'),
         ``mean`` and ``std`` in that order are for the record: the graph normalises.
     """
-    native = getattr(getattr(model.backbone, 'visual', None), 'image_size', None)
-    if isinstance(native, (tuple, list)):
-        native = native[0]
     found: dict[str, Any] = dict(
-        input='RGB, uint8, (batch, size, size, 3)', resize=native, size=native,
+        input='RGB, uint8, (batch, size, size, 3)', resize=model.size, size=model.size,
         interpolation='bicubic', background=list(WHITE))
-    preparation = model.description.get('preparation')
+    preparation = model.spec.get('preparation')
     notes = []
     if preparation is None:
         notes.append(f'The table cannot describe the test pipeline '
-                     f'({model.description.get("no_preparation", "there is none")}): do the same '
+                     f'({model.spec.get("no_preparation", "there is none")}): do the same '
                      'to your pictures before the graph.')
     if preparation is not None and 'background' in preparation:
         found['background'] = preparation['background']
@@ -68,7 +67,7 @@ def describe(model: Any) -> tuple[dict[str, Any], list[str]]:
             'The image size of the model is unknown: the preparation of its pictures has '
             'neither a resize nor a crop, and its backbone does not tell.')
     found['resize'] = found['resize'] or found['size']
-    pixels = model.data_preprocessor
+    pixels = model.network.data_preprocessor
     found['channels'] = 'RGB' if pixels.to_rgb else 'BGR'
     normalise = pixels._enable_normalize
     found['mean'] = pixels.mean.flatten().tolist() if normalise else [0.0] * 3
@@ -81,39 +80,33 @@ TEXTS = ('text_a', 'text_o', 'text_c')
 
 
 @contextmanager
-def asked_candidates(model: Any, pairs: Sequence[tuple[str, str]] | None = None,
+def asked_candidates(model: TrainedModel, pairs: Sequence[tuple[str, str]] | None = None,
                      world: str = 'closed') -> Iterator[Candidates]:
-    """Candidates as in ``CZSLInferencer``; afterwards the model is restored.
+    """:meth:`TrainedModel.candidates`; afterwards the model knows its own names only.
 
     Args:
-        model (Any): From ``load_model``.
+        model (TrainedModel): The model.
         pairs (Sequence, optional): Pairs of names. New names are encoded from their words. Defaults
             to None: those of ``world``.
-        world (str): 'closed': the pairs of the data; 'open': all attributes x all objects, without
-            unseen pairs at or below the feasibility threshold from validation (Eq. 15). Defaults to
-            'closed'.
+        world (str): 'closed' or 'open', see :meth:`TrainedModel.stream`. Defaults to 'closed'.
     """
-    threshold = chosen_for(model.meta, 'open').threshold
     try:
-        if pairs is not None:
-            yield Candidates.from_names(model.head.text, model.space, pairs)
-        else:
-            yield world_candidates(model.head, model.space, world, threshold)
+        yield model.candidates(pairs, 'closed' if pairs is not None else world)
     finally:
-        model.head.text.restore()  # the names that a list added
+        model.network.head.text.restore()  # the names that a list added
 
 
-def make_table(model: Any, candidates: Candidates, world: str = 'closed',
+def make_table(model: TrainedModel, candidates: Candidates, world: str = 'closed',
                prefer: str = 'balanced', seen_bias: float | None = None
                ) -> dict[str, np.ndarray]:
     """Everything that prediction needs besides the image side.
 
     Args:
-        model (Any): From ``load_model``.
+        model (TrainedModel): The model.
         candidates (Candidates): Of :func:`asked_candidates`.
         world (str): Whose calibration is taken. Defaults to 'closed'.
-        prefer (str): As in ``CZSLInferencer``. Defaults to 'balanced'.
-        seen_bias (float, optional): As in ``CZSLInferencer``. Defaults to None.
+        prefer (str): As in :meth:`TrainedModel.stream`. Defaults to 'balanced'.
+        seen_bias (float, optional): As in :meth:`TrainedModel.stream`. Defaults to None.
 
     Returns:
         dict[str, np.ndarray]: ``text_a`` (A, D), ``text_o`` (O, D) and ``text_c`` (P, D), unit
@@ -123,17 +116,17 @@ def make_table(model: Any, candidates: Candidates, world: str = 'closed',
         ``temperature``, ``seen_bias``, ``calibration`` and ``weights``, which the ONNX file of the
         same model has, too.
     """
-    with torch.no_grad():
-        texts = model.head.texts(candidates)
     preprocessing, notes = describe(model)
-    portable = model.head.portable()
+    head = model.network.head
+    portable = head.portable()
     info = dict(
-        **portable.info, link=model.head.link, format=FORMAT,
-        weights=weights_id(model), world=world, preprocessing=preprocessing, notes=notes,
-        **(asked_calibration(model.meta, world, prefer, seen_bias) or Calibration())._asdict(),
-        calibration=model.meta.get('calibration') or {})
+        **portable.info, link=head.link, format=FORMAT,
+        weights=weights_id(model.network), world=world, preprocessing=preprocessing, notes=notes,
+        **model.calibration(world, prefer, seen_bias, warn=False)._asdict(),
+        calibration=chosen_meta(model.chosen))
     return dict(
-        **{name: feature.float().numpy() for name, feature in zip(TEXTS, texts)},
+        **{name: feature.float().numpy() for name, feature in zip(TEXTS, model.texts(candidates))
+           if feature is not None},
         attributes=np.array(candidates.attributes), objects=np.array(candidates.objects),
         pairs=candidates.pairs.numpy(), seen=candidates.seen.numpy(),
         feasible=(torch.ones(len(candidates), dtype=torch.bool) if candidates.feasible is None
@@ -164,9 +157,9 @@ def read_table(path: str | Path) -> dict[str, np.ndarray]:
     return table
 
 
-def weights_id(model: Any) -> str:
+def weights_id(network: nn.Module) -> str:
     """Sixteen hex digits that identify the weights, equal for all files of one model."""
-    skipped = training_only_prefixes(model)
+    skipped = training_only_prefixes(network)
     return arrays_digest({
         key: value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        for key, value in model.state_dict().items() if not key.startswith(skipped)})
+        for key, value in network.state_dict().items() if not key.startswith(skipped)})

@@ -4,11 +4,12 @@ Training from stored features needs neither images nor backbone. A backbone maps
 tuple of tensors, the last of which is f; what is stored is that f for each image.
 """
 from .cached import CachedFeatures
+from .kept import KeptFeatures
 from .source import FrozenPart
 from .store import FeatureStore, LoadFeature, feature_pipeline
 from .writer import PhaseWriter, frozen_encoder, start_folder, write_phase
 
 __all__ = [
-    'CachedFeatures', 'FeatureStore', 'FrozenPart', 'LoadFeature',
+    'CachedFeatures', 'FeatureStore', 'FrozenPart', 'KeptFeatures', 'LoadFeature',
     'PhaseWriter', 'feature_pipeline', 'frozen_encoder', 'start_folder', 'write_phase'
 ]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT
 
-from .folder import FACTS, command, differences, read_facts
 from .source import TOKENS, FrozenPart, build_frozen, pixel_fields, scoped, source_facts
+from .store import FACTS, command, differences, read_facts
 
 
 @MODELS.register_module()
@@ -60,6 +60,9 @@ class CachedFeatures(BaseModule):
         self._tower: list[nn.Module] = []
         self._compared = False
         self._around: dict[str, Any] = dict(pool=None)
+
+    #: A file may hold the weights of the backbone below this module; they are not needed here.
+    stands_in = True
 
     @classmethod
     def frozen_part(cls, cfg: Mapping[str, Any]) -> FrozenPart:
@@ -140,6 +143,9 @@ class CachedFeatures(BaseModule):
 
     def _check_loaded(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         theirs = state_dict.get(prefix + FINGERPRINT)
+        for key in [key for key in state_dict if key.startswith(prefix)
+                    and key != prefix + FINGERPRINT]:
+            del state_dict[key]
         if theirs is not None and not theirs.is_meta and 0 not in (int(theirs), self._stamp) and (
                 int(theirs) != self._stamp):
             raise ValueError(

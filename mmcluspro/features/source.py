@@ -11,7 +11,7 @@ from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT, file_digest, fingerprint
 from mmcluspro.utils.paths import weights_file
 
-from .folder import plain
+from .store import plain
 
 # Fields of a backbone that do not change what it computes in evaluation.
 NEUTRAL = ('frozen', 'with_cp', 'peft', '_scope_')

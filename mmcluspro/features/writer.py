@@ -16,9 +16,12 @@ from torch.utils.data import DataLoader, Dataset
 from mmcluspro.errors import Fault, FileError, describe
 from mmcluspro.utils.atomic import atomic_path, is_abandoned
 from mmcluspro.utils.digest import checksum
+from mmcluspro.utils.inside import remove
 from mmcluspro.utils.progress import Progress
 
-from .folder import (
+from .kept import KeptFeatures
+from .source import build_frozen, find_frozen_part, source_facts
+from .store import (
     FACTS,
     NAMES,
     SHARD,
@@ -32,7 +35,6 @@ from .folder import (
     sample_name,
     write_facts,
 )
-from .source import build_frozen, find_frozen_part, source_facts
 
 DTYPES = ('float32', 'float16')
 
@@ -109,7 +111,7 @@ class PhaseWriter:
         left = [part for folder in (self.folder, self.folder.parent)
                 for part in folder.glob('*.part') if is_abandoned(part)]
         for path in surplus + left:
-            path.unlink(missing_ok=True)
+            remove(path.parent, path)
 
 
 def _is_whole(path: Path, rows: int) -> bool:
@@ -117,7 +119,7 @@ def _is_whole(path: Path, rows: int) -> bool:
         read_shard(path, rows)
     except FileError as error:
         print_log(f'{error.file}: {error.problem}. It is made again.', 'current')
-        path.unlink(missing_ok=True)
+        remove(path.parent, path)
         return False
     return True
 
@@ -139,7 +141,7 @@ def _settle(path: Path, content: Any, root: str | Path, shards: Iterator[Path]) 
         if described:
             raise
         print_log(f'{error.file}: {error.problem}. It is made again.', 'current')
-        path.unlink(missing_ok=True)
+        remove(path.parent, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_facts(path, content)
     return read_json(path, type(content), root)
@@ -198,7 +200,7 @@ class CheckedView(Dataset):
 
 def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: str | Path,
                 phase: str, batch_size: int = 64, workers: int = 0,
-                progress: Progress | None = None) -> int:
+                progress: Progress | None = None, kept: KeptFeatures | None = None) -> int:
     """Extracts the features of a phase that are not there yet.
 
     Args:
@@ -209,23 +211,35 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
         batch_size (int): Images that are encoded together. Defaults to 64.
         workers (int): Processes that read images. Defaults to 0.
         progress (Progress, optional): Counts the images of one or more phases. Defaults to None.
+        kept (KeptFeatures, optional): Features of image files that other runs made; new ones are
+            added. Defaults to None.
 
     Returns:
         int: Number of features that were made in this run.
     """
-    names = [sample_name(dataset.get_data_info(index)) for index in range(len(dataset))]
+    infos = [dataset.get_data_info(index) for index in range(len(dataset))]
+    names = list(map(sample_name, infos))
     writer = PhaseWriter(root, phase, names)
     spans = writer.missing()
-    total = sum(map(len, spans))
+    keys: dict[int, bytes] = {}
+    known: dict[int, np.ndarray] = {}
+    if kept is not None:
+        rows = [row for span in spans for row in span]
+        found = kept.find(infos[row]['img_path'] for row in rows)
+        keys = dict(zip(rows, found[0]))
+        known = {row: value for row, value in zip(rows, found[1]) if value is not None}
+    new = [[row for row in span if row not in known] for span in spans]
+    total = sum(map(len, new))
     progress = progress or Progress(phase, len(names))
     progress.skip(len(names) - total)
-    batches = [list(span[start:start + batch_size]) for span in spans
-               for start in range(0, len(span), batch_size)]
+    batches = [rows[start:start + batch_size] for rows in new
+               for start in range(0, len(rows), batch_size)]
     loader = iter(DataLoader(CheckedView(dataset), batch_sampler=batches, num_workers=workers,
                              collate_fn=list))
-    for span in spans:
-        parts, faults = [], []
-        for _ in range(0, len(span), batch_size):
+    for span, rows in zip(spans, new):
+        parts: list[np.ndarray] = []
+        faults: list[Fault] = []
+        for _ in range(0, len(rows), batch_size):
             batch = next(loader)
             faults += [item['fault'] for item in batch if 'fault' in item]
             if not faults:
@@ -233,9 +247,12 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
                 progress.add(len(batch))
         if faults:
             raise ValueError(
-                f'{len(faults)} of {len(span)} images cannot be read:\n{describe(faults)}\n'
+                f'{len(faults)} of {len(rows)} images cannot be read:\n{describe(faults)}\n'
                 'Repair them, or take them out of the data, and give the same command again; the '
                 f'shards in {writer.folder} stay.')
-        writer.write(span, np.concatenate(parts))
+        made = dict(zip(rows, np.concatenate(parts))) if rows else {}
+        writer.write(span, np.stack([made[row] if row in made else known[row] for row in span]))
+        if kept is not None and rows:
+            kept.add([keys[row] for row in rows], np.stack([made[row] for row in rows]))
     writer.tidy()
     return total

@@ -3,7 +3,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from .shared_flags import PHASES, add_config_options, make_parser, parsed
+from .shared_flags import (
+    PHASES,
+    add_config_options,
+    add_dataset_flag,
+    add_photo_flags,
+    make_parser,
+    parsed,
+)
 
 DATASETS = ('mit-states', 'ut-zappos', 'c-gqa', 'clothing16k', 'ao-clevr', 'vaw-czsl', 'fashion',
             'shapes', 'generic')
@@ -30,6 +37,7 @@ If the command is interrupted, run it again and it continues. See docs/features.
 REVIEW_EXAMPLES = """examples:
   mmcluspro predict best.pth new_photos/ --out result.csv
   mmcluspro review out result.csv --root new_photos --out review.csv
+  mmcluspro review out result.csv --root new_photos --uncertain 50 --out next.csv
       … correct the columns attribute and object; empty both to leave an image out
   mmcluspro review in review.csv --root new_photos --table work_dirs/photos/table.csv \\
       --table-root photos --out more.csv
@@ -42,14 +50,15 @@ def parse_check_data(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses ``mmcluspro check-data``."""
     parser = make_parser('check-data', CHECK_DATA)
     parser.add_argument('root', help='folder with images/, the pair lists and the metadata; or '
-                        'your own images: a folder of folders attribute_object/, or a CSV file')
+                        'your own images: a folder of folders attribute_object/, or a table '
+                        '(.csv, .tsv)')
     parser.add_argument('--dataset', choices=DATASETS, default='generic', help='dataset whose '
                         'published counts are expected; shapes and generic check consistency only '
                         '(default: generic)')
     parser.add_argument('--split', help='folder of the pair lists (default: that of the dataset)')
-    parser.add_argument('--separator', default='_', help='for your own images: what separates '
-                        'attribute and object in the name of a folder (default: _)')
-    parser.add_argument('--decode', action='store_true', help='also read every image (slow)')
+    add_photo_flags(parser)
+    parser.add_argument('--decode', action='store_true', help='also read every image, and look for '
+                        'images that look the same under two labels (slow)')
     parser.add_argument('--limit', type=int, default=10,
                         help='problems of each kind to show (default: 10)')
     return parser.parse_args(argv)
@@ -58,12 +67,11 @@ def parse_check_data(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def parse_make_split(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses ``mmcluspro make-split``."""
     parser = make_parser('make-split', MAKE_SPLIT)
-    parser.add_argument('root', type=Path, help='folder of the images, or a CSV file '
-                        'image,attribute,object next to them')
-    parser.add_argument('--table', type=Path, help='CSV file image,attribute,object (default: the '
+    parser.add_argument('root', type=Path, help='folder of the images, or a table '
+                        'image,attribute,object (.csv, .tsv) next to them')
+    parser.add_argument('--table', type=Path, help='table image,attribute,object (default: the '
                         'names of the folders)')
-    parser.add_argument('--separator', default='_', help='what separates attribute and object in '
-                        'the name of a folder (default: _)')
+    add_photo_flags(parser, fix=True)
     parser.add_argument('--out', type=Path, required=True, help='CSV file to write')
     parser.add_argument('--seed', type=int, default=0, help='another seed gives another split '
                         '(default: 0)')
@@ -92,12 +100,18 @@ def parse_review(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--root', required=True, help='folder of the images that were predicted')
     parser.add_argument('--out', required=True, help='out: .csv for a spreadsheet, .json for Label '
                         'Studio; in: .csv to train with')
+    parser.add_argument('--uncertain', type=int, metavar='N', help='out: only the N images '
+                        'that are worth a label most, those whose two best answers are '
+                        'closest (default: all, least confident first)')
     parser.add_argument('--table', help='in: table of the earlier training, whose rows are kept')
     parser.add_argument('--table-root', help='in: folder of the earlier images (default: the '
                         'folder of --table)')
     parser.add_argument('--prefix', default='/data/local-files/?d=', help='out, for Label Studio: '
                         'prefix of the image names (default: its local files)')
-    return parser.parse_args(argv)
+    args = parsed(parser, argv, ('uncertain', ))
+    if args.uncertain is not None and args.direction == 'in':
+        parser.error('--uncertain is for review out.')
+    return args
 
 
 def parse_extract_features(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -117,5 +131,6 @@ def parse_extract_features(argv: Sequence[str] | None = None) -> argparse.Namesp
     parser.add_argument('--dtype', choices=('float32', 'float16'), default='float32',
                         help='number format of the files; float16 halves them (default: float32)')
     parser.add_argument('--device', help='cpu, cuda, cuda:1 (default: a GPU if there is one)')
+    add_dataset_flag(parser)
     add_config_options(parser, 'override config fields')
     return parsed(parser, argv, ('batch_size', 'shard_size'))

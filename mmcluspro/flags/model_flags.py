@@ -33,7 +33,7 @@ def add_bias_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def model_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of ``load_model`` and ``CZSLInferencer`` from the flags."""
+    """The arguments of :func:`mmcluspro.load` from the flags."""
     return dict(config=args.config, imports=args.imports, weights=_weights(args.weights))
 
 

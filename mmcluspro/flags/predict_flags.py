@@ -25,7 +25,7 @@ EXPORT_EXAMPLES = """examples:
   mmcluspro export best.pth --pairs pairs.txt --table-only --table pets.npz
 docs/examples/onnx_predict.py reads the files without torch."""
 PUBLISH_EXAMPLE = """example:
-  mmcluspro publish work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth cluspro_shapes.pth"""
+  mmcluspro publish work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth cluspro_shapes"""
 
 
 def parse_predict(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -109,4 +109,6 @@ def parse_publish(argv: Sequence[str] | None = None) -> argparse.Namespace:
         'the first eight hex\ndigits of its SHA-256.', PUBLISH_EXAMPLE)
     parser.add_argument('source', metavar='IN', help='checkpoint that training wrote')
     parser.add_argument('target', metavar='OUT', help='new file, or a folder')
+    parser.add_argument('--standalone', action='store_true', help='put the frozen towers into the '
+                        'file, in half precision, so that other machines need nothing else')
     return parser.parse_args(argv)

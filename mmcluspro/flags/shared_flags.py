@@ -7,6 +7,7 @@ from .model_flags import add_model_flags
 
 LAUNCHERS = ('none', 'pytorch', 'slurm', 'mpi')
 PHASES = ('train', 'val', 'test')
+COLUMNS = ('image', 'attribute', 'object', 'split')
 WORLDS = ('closed', 'open')
 
 
@@ -49,10 +50,17 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
                         help='do not pin host memory in the dataloaders')
     add_config_options(parser, 'override config fields, for example train_cfg.max_epochs=3 '
                        'model.head.fusion=logits; lists as key="[a,b]", without spaces')
+    add_dataset_flag(parser)
     parser.add_argument('--launcher', choices=LAUNCHERS, default='none', help='job launcher')
     # torchrun sets LOCAL_RANK; older launchers pass it as a flag.
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0,
                         help=argparse.SUPPRESS)
+
+
+def add_dataset_flag(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--dataset``."""
+    parser.add_argument('--dataset', help='for a method such as csp.py: the dataset, for example '
+                        'utzappos; the same as csp_utzappos.py')
 
 
 def add_config_options(parser: argparse.ArgumentParser, text: str) -> None:
@@ -80,6 +88,34 @@ def add_run_flags(parser: argparse.ArgumentParser, phase: str) -> None:
                     'is never built')
     add_config_options(parser, 'override fields of --config, for example '
                        'test_dataloader.dataset.indices=100')
+
+
+class ColumnNames(argparse.Action):
+    """Parses ``image=file object=item``."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace,
+                 values: Any, option_string: str | None = None) -> None:
+        named = dict(value.partition('=')[::2] for value in values)
+        wrong = [name for name, theirs in named.items()
+                 if name not in COLUMNS or not theirs.strip()]
+        if wrong:
+            parser.error(f'{option_string} takes {"=NAME ".join(COLUMNS)}=NAME, each or some of '
+                         f'them, got {" ".join(values)!r}.')
+        setattr(namespace, self.dest, named)
+
+
+def add_photo_flags(parser: argparse.ArgumentParser, fix: bool = False) -> None:
+    """Adds the flags that say how own images are labelled."""
+    parser.add_argument('--separator', help='for your own images: what separates attribute and '
+                        'object in the name of a folder (default: _ or __ or /, the first that '
+                        'fits all folders)')
+    parser.add_argument('--columns', nargs='+', action=ColumnNames, metavar='COLUMN=NAME',
+                        default={}, help='for your own table: what its columns are called, for '
+                        'example image=file attribute=state object=item')
+    if fix:
+        parser.add_argument('--fix-names', action='store_true', help='for your own images: merge '
+                            'attributes and objects that differ in upper case, separators or a '
+                            'plural only, into the name that most images have')
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None,

@@ -2,7 +2,7 @@
 import argparse
 from collections.abc import Sequence
 
-from .shared_flags import add_common_flags, make_parser
+from .shared_flags import add_common_flags, add_photo_flags, make_parser
 
 TRAIN_EXAMPLES = """examples:
   mmcluspro train photos/                   # folders attribute_object/, or a CSV file
@@ -21,20 +21,34 @@ def parse_train(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses ``mmcluspro train``; without ``argv``, the command line of ``tools/train.py``."""
     parser = make_parser(None if argv is None else 'train', 'Train a model.', TRAIN_EXAMPLES)
     parser.add_argument('config', help='config file, or the name of a shipped one; or your '
-                        'images: a folder of folders attribute_object/, or a CSV file '
-                        'image,attribute,object')
+                        'images: a folder of folders attribute_object/, or a table '
+                        'image,attribute,object (.csv, .tsv)')
     parser.add_argument('--weights', metavar='FILE', help='for your images: CLIP weights for both '
-                        'towers, as a file or a tag of open_clip; or a file of DINOv2 weights, '
-                        'for a CPU; or tiny_clip, for drawings only (default: a known file in this '
-                        "folder, weights/ or data/weights/, otherwise OpenAI's CLIP)")
+                        'towers, as a file or a tag of open_clip; or dinov2-s (or -b, -l, -s-reg, '
+                        '…) or a file of DINOv2 weights, for a CPU; or tiny_clip, for drawings '
+                        'only (default: a known file in this folder, weights/ or data/weights/, '
+                        "otherwise OpenAI's CLIP)")
     parser.add_argument('--words', metavar='FILE', help='for your images, with DINOv2: word '
-                        'vectors, such as glove.6B.300d.txt (default: a known file in the same '
-                        'folders)')
+                        'vectors: glove, or a file such as glove.6B.300d.txt (default: a known '
+                        'file in the same folders)')
     parser.add_argument('--arch', help='for your images: architecture of CLIP (default: ViT-L-14 '
                         'on a large GPU, otherwise ViT-B-32)')
+    add_photo_flags(parser, fix=True)
+    parser.add_argument('--method', choices=('auto', 'regression', 'cluspro'), default='auto',
+                        help='for your images, with DINOv2: softmax regressions, ClusPro trained '
+                        'in epochs, or the better one in cross-validation (default: auto)')
+    parser.add_argument('--no-refit', dest='refit', action='store_false', help='for your images, '
+                        'with DINOv2: hold out validation and test images for good, instead of '
+                        'measuring by cross-validation and training on all images')
+    parser.add_argument('--standalone', action='store_true', help='put the frozen towers into the '
+                        'best checkpoint, in half precision (45 MB for dinov2-s), so that other '
+                        'machines need nothing else')
     parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
                         help='continue from this checkpoint of the same run; without a value, from '
                         'the latest one in the work folder')
+    parser.add_argument('--patience', type=int, metavar='N', help='stop after N validations in a '
+                        'row without a better one (default: train all epochs; rates that fall to '
+                        'zero over all epochs, as in our configs, gain most at the end)')
     parser.add_argument('--no-validate', action='store_true',
                         help='do not evaluate during training')
     parser.add_argument('--no-test', action='store_true',

@@ -23,7 +23,7 @@ def feasibility_scores(attr_emb: Tensor, obj_emb: Tensor, train_pairs: Tensor) -
     attr, obj = train_pairs.to(attr_emb.device).unbind(1)
     by_object = _nearest_partner(obj_emb, obj, attr, len(attr_emb))  # (A, O)
     by_attribute = _nearest_partner(attr_emb, attr, obj, len(obj_emb))  # (O, A)
-    return (by_object + by_attribute.T) / 2
+    return ((by_object + by_attribute.T) / 2).clamp(-1, 1)  # a cosine may be 1 + 1e-7
 
 
 def _nearest_partner(embedding: Tensor, partner: Tensor, group: Tensor, num: int) -> Tensor:

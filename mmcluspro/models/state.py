@@ -73,7 +73,8 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     """Refuses a state dict that lacks a key, has one too many or one of another shape.
 
     Restorable parameters, non-persistent and unset buffers may be there or not, and what only
-    training needs as a whole; the shape of buffers is left to the modules that own them.
+    training needs as a whole; a module with ``stands_in`` ignores the weights of a tower below its
+    own key; the shape of buffers is left to the modules that own them.
 
     Args:
         model (nn.Module): The model that would load it.
@@ -96,8 +97,10 @@ def check_state_keys(model: nn.Module, state_dict: Mapping[str, Any], prefix: st
     # Batch counters are younger than BatchNorm; torch and mmengine do without them, too.
     missing = [key for key in known if key not in keys | optional
                and not key.endswith('num_batches_tracked')]
-    surplus = [key for key in keys
-               if key not in known and not key.endswith(('_extra_state', FINGERPRINT))]
+    stand_ins = tuple(f'{prefix}{path}.' for path, module in model.named_modules()
+                      if getattr(module, 'stands_in', False))
+    surplus = [key for key in keys if key not in known and not key.startswith(stand_ins)
+               and not key.endswith(('_extra_state', FINGERPRINT))]
     shapes = [f'{key} {tuple(state_dict[key].shape)} instead of {tuple(known[key].shape)}'
               for key in keys if isinstance(known.get(key), nn.Parameter)
               and known[key].shape != state_dict[key].shape]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from .candidates import Candidates
+    from mmcluspro.models.candidates import Candidates
+
 
 PATHS = ('attribute', 'object', 'composition')
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from .inside import remove
+
 HOST = platform.node().split('.')[0]
 PART = re.compile(r'.+\.([^.]*)-(\d+)-[0-9a-f]{8}\.part')
 SILENT = 3600  # seconds without a write after which an unfinished file counts as abandoned
@@ -46,7 +48,7 @@ def atomic_path(path: str | Path, keep_first: bool = False,
             part.replace(path)
         _flush_name(path)
     finally:
-        part.unlink(missing_ok=True)
+        remove(path.parent, part)
 
 
 def _touch(part: Path, path: Path) -> None:

@@ -33,11 +33,11 @@ def check_plain(path: str | Path, remedy: str, limit: int = 1 << 30) -> None:
 
 
 def read_text(path: str | Path, remedy: str, limit: int = 1 << 30) -> str:
-    """The content of a UTF-8 file, with or without byte-order mark."""
-    path = Path(path)
+    """The content of a UTF-8 file, with or without byte-order mark; line ends as they are."""
     check_plain(path, remedy, limit)
     try:
-        return path.read_text(encoding='utf-8-sig')
+        with open(path, encoding='utf-8-sig', newline='') as file:
+            return file.read()
     except UnicodeDecodeError as error:
         raise FileError(path, f'it is not UTF-8 text ({reason_of(error)})', remedy) from None
 

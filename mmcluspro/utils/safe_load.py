@@ -1,21 +1,17 @@
 """Reads checkpoints without running code.
 
-mmengine 0.10 calls ``torch.load`` with torch's default: before torch 2.6 that unpickles whatever
-the file says, from 2.6 on it refuses every training checkpoint, because they hold mmengine's own
-``HistoryBuffer``. The loaders here read tensors, plain containers (including argparse's), numpy
-arrays and that one class, and nothing else, on every torch from 2.1 on.
+mmengine 0.10 calls ``torch.load`` with torch's default, which refuses every training checkpoint,
+because they hold mmengine's own ``HistoryBuffer``. The loaders here read tensors, plain containers
+(including argparse's), numpy arrays and that one class, and nothing else.
 
 Nothing is registered with mmengine here; :mod:`mmcluspro.engine.checkpoint` does that on request.
 """
 import argparse
-import codecs
 import io
-import pickle
 import re
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,29 +22,32 @@ from mmengine.logging import HistoryBuffer
 from mmcluspro.errors import FileError, reason_of
 
 from .archive import check_archive, check_named_digest
+from .digest import file_digest, sha256
 from .download import download
+from .pickles import load_pickle, refusal
+from .tensor_file import SUFFIX, read_tensor_bytes
 
+HTTP = ('http://', 'https://')
+BACKEND = re.compile(r'(\S+:)?(s3|petrel)://')
 MapLocation = str | torch.device | Callable | None
 
 
-def _history_method(owner: type, name: str) -> Any:
+def _history_method(file: str, owner: type, name: str) -> Any:
     """Replaces ``getattr``, with which HistoryBuffer pickles its methods."""
     if owner is not HistoryBuffer or name not in ('min', 'max', 'current', 'mean'):
-        raise pickle.UnpicklingError(f'Unsupported global: GLOBAL builtins.getattr of {name}')
+        raise refusal(file, 'builtins.getattr')
     return getattr(HistoryBuffer, name)
 
 
-def _allowed() -> dict[str, Any]:
-    """Returns what a file may contain besides tensors, by its pickled name."""
+def _allowed(name: str) -> dict[str, Any]:
+    """Returns what a file of this name may contain besides tensors, by its pickled name."""
     found: dict[str, Any] = {
         'mmengine.logging.history_buffer.HistoryBuffer': HistoryBuffer,
-        'builtins.getattr': _history_method,
-        'builtins.set': set,
+        'builtins.getattr': partial(_history_method, name),
         # A bag of settings, in the training checkpoints of DINO and others.
         'argparse.Namespace': argparse.Namespace,
         'numpy.ndarray': np.ndarray,
         'numpy.dtype': np.dtype,
-        '_codecs.encode': codecs.encode,
     }
     # numpy 2 renamed the module; files of either era are read by either.
     for core in ('numpy._core', 'numpy.core'):
@@ -58,31 +57,6 @@ def _allowed() -> dict[str, Any]:
         kind = type(np.dtype(code))
         found[f'{kind.__module__}.{kind.__name__}'] = kind
     return found
-
-
-class _TensorUnpickler(pickle._Unpickler):
-    """``weights_only`` in Python for torch < 2.6, which cannot be told to allow a class."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        full = f'{module}.{name}'.replace('__builtin__.', 'builtins.')
-        allowed = _allowed()
-        if full in allowed:
-            return allowed[full]
-        if full in ('collections.OrderedDict', 'torch.Size', 'torch.device'):
-            return {'OrderedDict': OrderedDict, 'Size': torch.Size, 'device': torch.device}[name]
-        if module == 'torch._utils' and name.startswith('_rebuild_'):
-            return getattr(torch._utils, name)
-        if module == 'torch' and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if module in ('torch', 'torch.storage') and name.endswith('Storage'):
-            return getattr(torch.storage if name == 'UntypedStorage' else torch, name)
-        raise pickle.UnpicklingError(f'Unsupported global: GLOBAL {full}')
-
-
-_TENSORS_ONLY = SimpleNamespace(
-    __name__='mmcluspro_tensors_only',
-    Unpickler=_TensorUnpickler,
-    load=lambda file, **kwargs: _TensorUnpickler(file, **kwargs).load())
 
 
 def safe_load(file: Any, map_location: MapLocation = 'cpu', name: str | None = None) -> Any:
@@ -112,24 +86,13 @@ def _without_code(content: Any) -> Any:
 
 def _load(file: Any, map_location: MapLocation, name: str) -> Any:
     try:
-        if _torch_version() >= (2, 6):
-            pairs: list[Any] = [(value, key) for key, value in _allowed().items()]
-            with torch.serialization.safe_globals(pairs):
-                return torch.load(file, map_location=map_location, weights_only=True)
-        return torch.load(
-            file, map_location=map_location, pickle_module=_TENSORS_ONLY, weights_only=False)
-    except pickle.UnpicklingError as error:
-        culprit = re.search(r'(?:GLOBAL|class) ([\w.]+)', str(error))
-        if culprit:
-            raise FileError(name, *_refusal(culprit[1])) from None
-        raise FileError(name, *_unreadable(error)) from error
+        pairs: list[Any] = [(value, key) for key, value in _allowed(name).items()]
+        with torch.serialization.safe_globals(pairs):
+            return load_pickle(file, name, map_location)
+    except FileError:
+        raise
     except Exception as error:  # bytes that are not a pickle raise almost anything
         raise FileError(name, *_unreadable(error)) from error
-
-
-def _torch_version() -> tuple[int, int]:
-    major, minor = torch.__version__.split('.')[:2]
-    return int(major), int(minor)
 
 
 def _unreadable(error: BaseException) -> tuple[str, str]:
@@ -142,34 +105,37 @@ def _unreadable(error: BaseException) -> tuple[str, str]:
             'one.')
 
 
-def _refusal(culprit: str) -> tuple[str, str]:
-    return (f'it was refused, because it names {culprit!r}, which is neither a tensor nor plain '
-            'data: reading it could run code',
-            'Do not use a checkpoint from a source that you do not trust. If the file is your own '
-            'and the class is yours, allow it before loading with '
-            'torch.serialization.add_safe_globals([TheClass]).')
-
-
 def load_from_local(filename: str, map_location: MapLocation = None) -> Any:
     """Loads a checkpoint from disk."""
     path = Path(filename).expanduser()
     if not path.is_file():
-        beside = sorted(item.name for item in path.parent.glob('*.pth'))[:5]
+        beside = sorted(item.name for item in path.parent.glob('*')
+                        if item.suffix in ('.pth', SUFFIX))[:5]
         there = f' There: {", ".join(beside)}.' if beside else ''
         raise FileNotFoundError(f'The checkpoint {filename} does not exist.{there}')
     check_named_digest(path)
+    if path.suffix == SUFFIX:
+        return read_tensor_bytes(path.read_bytes(), filename)
     return safe_load(str(path), map_location)
 
 
 def load_from_http(filename: str, map_location: MapLocation = None, model_dir: str | None = None,
                    **_: Any) -> Any:
     """Downloads a checkpoint once per machine, then loads it from disk."""
-    return load_from_local(str(download(filename, model_dir)), map_location)
+    path = download(filename, model_dir)
+    try:
+        return load_from_local(str(path), map_location)
+    except FileError as error:
+        raise FileError(path, error.problem, f'It is the copy of {filename}: delete it, and it is '
+                        f'downloaded again. {error.remedy}', error.place) from None
 
 
 def load_from_backend(filename: str, map_location: MapLocation = None, **_: Any) -> Any:
     """Loads a checkpoint through one of mmengine's file backends (s3, petrel)."""
-    return safe_load(io.BytesIO(read_bytes(filename)), map_location, name=filename)
+    data = read_bytes(filename)
+    if filename.endswith(SUFFIX):
+        return read_tensor_bytes(data, filename)
+    return safe_load(io.BytesIO(data), map_location, name=filename)
 
 
 def load_checkpoint(filename: str | Path, map_location: MapLocation = 'cpu') -> Any:
@@ -180,8 +146,19 @@ def load_checkpoint(filename: str | Path, map_location: MapLocation = 'cpu') -> 
         map_location: As in ``torch.load``. Defaults to 'cpu'.
     """
     name = str(filename)
-    if name.startswith(('http://', 'https://')):
+    if name.startswith(HTTP):
         return load_from_http(name, map_location)
-    if re.match(r'(\S+:)?(s3|petrel)://', name):
+    if BACKEND.match(name):
         return load_from_backend(name, map_location)
     return load_from_local(name, map_location)
+
+
+def checkpoint_digest(filename: str | Path) -> str:
+    """Digest of what a name for :func:`load_checkpoint` leads to: an address can change its file.
+
+    An http(s) address stands for its copy on this machine.
+    """
+    name = str(filename)
+    if BACKEND.match(name):
+        return sha256(read_bytes(name), digits=32)
+    return file_digest(download(name) if name.startswith(HTTP) else Path(name).expanduser())

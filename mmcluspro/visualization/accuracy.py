@@ -1,8 +1,6 @@
 """Accuracy of each attribute and object, of several models: ``mmcluspro accuracy``."""
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 
 from mmcluspro.flags.picture_flags import parse_accuracy as parse_args
 from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.spreadsheet import guard
+from mmcluspro.utils.csv_file import csv_text
 
 from .options import open_checkpoints, run_names, save_and_say
 from .phase_run import run_phase
@@ -118,14 +116,10 @@ def write_accuracy(tables: Mapping[str, PrimitiveAccuracy], path: str | Path) ->
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     models = list(next(iter(tables.values())).accuracy)
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(['kind', 'primitive', 'images', *map(guard, models)])
-    for kind, table in tables.items():
-        for row in ranked(table):
-            writer.writerow([kind, guard(table.names[row]), int(table.images[row]),
-                             *(f'{table.accuracy[model][row]:.2f}' for model in models)])
-    write_text(path, text.getvalue())
+    rows = [[kind, table.names[row], int(table.images[row]),
+             *(round(float(table.accuracy[model][row]), 2) for model in models)]
+            for kind, table in tables.items() for row in ranked(table)]
+    write_text(path, csv_text([['kind', 'primitive', 'images', *models], *rows]))
     return path
 
 

@@ -1,9 +1,7 @@
 """Accuracy of each pair, attribute and object, worst first: CSV files and a picture."""
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ from matplotlib.patches import Patch
 
 from mmcluspro.evaluation import ClassRow
 from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.spreadsheet import guard
+from mmcluspro.utils.csv_file import csv_text
 
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style, write_figure
 
@@ -45,15 +43,10 @@ def _as_csv(rows: Sequence[ClassRow]) -> str:
     """Only pairs have the column seen."""
     columns = [name for name in COLUMNS if name != 'seen' or any(row.seen is not None
                                                                   for row in rows)]
-    text = StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(columns)
-    for row in rows:
-        cells = row._replace(name=guard(row.name), mistaken_for=guard(row.mistaken_for),
-                             seen=None if row.seen is None else int(row.seen),  # type: ignore
-                             accuracy=round(row.accuracy, 2), confidence=round(row.confidence, 2))
-        writer.writerow([getattr(cells, name) for name in columns])
-    return text.getvalue()
+    cells = [row._replace(seen=None if row.seen is None else int(row.seen),  # type: ignore
+                          accuracy=round(row.accuracy, 2), confidence=round(row.confidence, 2))
+             for row in rows]
+    return csv_text([columns, *([getattr(row, name) for name in columns] for row in cells)])
 
 
 def draw_worst(tables: Mapping[str, Sequence[ClassRow]], most: int = ROWS) -> Figure:

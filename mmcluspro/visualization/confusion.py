@@ -1,10 +1,8 @@
 """Confusion matrices of attributes, objects and pairs: ``mmcluspro confusion``."""
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from matplotlib.figure import Figure
 from mmcluspro.flags.picture_flags import MOST
 from mmcluspro.flags.picture_flags import parse_confusion as parse_args
 from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.spreadsheet import guard
+from mmcluspro.utils.csv_file import csv_text
 
 from .options import open_checkpoints, save_and_say
 from .phase_answers import PhaseAnswers, answer_phase
@@ -170,17 +168,15 @@ def _paint(share: np.ndarray) -> np.ndarray:
 
 def write_confusions(found: Mapping[str, Confusion], path: str | Path) -> Path:
     """Writes all mistakes as CSV, the most frequent first: kind, truth, answer, images, of."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator='\n')
-    writer.writerow(['kind', 'truth', 'answer', 'images', 'of'])
+    rows: list[list[object]] = [['kind', 'truth', 'answer', 'images', 'of']]
     for kind, confusion in found.items():
         total = np.bincount(confusion.truth, confusion.count, len(confusion.names)).astype(int)
         wrong = np.flatnonzero(confusion.truth != confusion.answer)
         for row in wrong[np.argsort(-confusion.count[wrong], kind='stable')]:
             truth, answer = confusion.truth[row], confusion.answer[row]
-            writer.writerow([kind, guard(confusion.names[truth]), guard(confusion.names[answer]),
-                             confusion.count[row], total[truth]])
-    write_text(path, text.getvalue())
+            rows.append([kind, confusion.names[truth], confusion.names[answer],
+                         confusion.count[row], total[truth]])
+    write_text(path, csv_text(rows))
     return Path(path)
 
 

@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.artefact.prototype_images import PrototypeImages
 from mmcluspro.flags.picture_flags import parse_report as parse_args
 
 from .options import open_checkpoints, open_phase
@@ -21,13 +21,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     answers = answer_phase(model, dataset, batch_size=args.batch_size,
                            progress=f'Answers for {len(dataset)} {args.phase} images')
     found = PrototypeImages()
-    if model.head.prototypes:
+    if model.network.head.prototypes:
         found = prototype_images(model, open_phase(model, 'train', args),
                                  max_images=args.max_images, batch_size=args.batch_size,
                                  progress='Training images near the prototypes')
     add_examples(found, dataset, answers)
     report = build_report(args.title or folder.name, str(checkpoint), read_run(folder), model,
-                          answers, dataset, found, args.cases)
+                          answers, dataset, found, args.cases, args.config)
     path = leave_report(report, args.out or folder / NAME, folder)
     print(f'{path} ({path.stat().st_size / 1e6:.1f} MB)')
 

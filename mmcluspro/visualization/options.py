@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 from mmengine.config import Config
 
-from mmcluspro.apis import load_model
-from mmcluspro.apis.checkpoint_file import read_checkpoint
-from mmcluspro.apis.model import described
+from mmcluspro.apis import load
+from mmcluspro.artefact import TrainedModel
+from mmcluspro.artefact.checkpoint_file import read_checkpoint
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config
@@ -21,12 +20,11 @@ from mmcluspro.errors import FileError
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.utils.device import find_device
 
-from .phase_run import phase_dataset
 from .style import save
 
 
-def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[list[Any],
-                                                                              CZSLDataset]:
+def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[
+        list[TrainedModel], CZSLDataset]:
     """Loads checkpoints, and the images of ``args.phase`` that the first one was trained on.
 
     Args:
@@ -59,7 +57,7 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[li
 def _check_place(path: str, args: argparse.Namespace) -> None:
     """Raises an error before the model is built if the folder of own images is not known."""
     try:
-        data = described(read_checkpoint(path), tuple(args.imports)).get('data') or {}
+        data = read_checkpoint(path).spec(tuple(args.imports)).get('data') or {}
     except FileError:  # said when the model is loaded
         return
     if data.get('type') != 'TableCZSL':
@@ -70,15 +68,15 @@ def _check_place(path: str, args: argparse.Namespace) -> None:
                      f'--config {name}.')
 
 
-def open_phase(model: Any, phase: str, args: argparse.Namespace) -> CZSLDataset:
+def open_phase(model: TrainedModel, phase: str, args: argparse.Namespace) -> CZSLDataset:
     """The images of a phase that a model was trained on.
 
     Args:
-        model (CompositionalClassifier): Of :func:`open_checkpoints`.
+        model (TrainedModel): Of :func:`open_checkpoints`.
         phase (str): 'train', 'val' or 'test'.
         args (argparse.Namespace): Flags of :func:`~mmcluspro.flags.shared_flags.add_run_flags`.
     """
-    return phase_dataset(model, phase, _config(args) if args.config else None,
+    return model.dataset(phase, _config(args) if args.config else None,
                          **(dict(data_root=args.data_root) if args.data_root else {}))
 
 
@@ -88,20 +86,20 @@ def _config(args: argparse.Namespace) -> Config:
     return config
 
 
-def _open(path: str, args: argparse.Namespace, alone: bool) -> Any:
+def _open(path: str, args: argparse.Namespace, alone: bool) -> TrainedModel:
     own = model_options(args)
     del own['config']
     if alone and args.config and _has_features(_config(args)):
         with suppress(ValueError, KeyError):  # a config that was changed after the training
-            return load_model(path, args.device, config=_config(args), **own)
+            return load(path, args.device, config=_config(args), **own)
     if args.config and own['weights'] is None:  # what the user's own config names is trusted
         own['weights'] = weight_files(_config(args).get('model') or {}) or None
     try:
-        return load_model(path, args.device, **own)
+        return load(path, args.device, **own)
     except FileError:  # a backbone of the user's, which only the config can name
         if not args.config:
             raise
-        return load_model(path, args.device, config=_config(args), **own)
+        return load(path, args.device, config=_config(args), **own)
 
 
 def _has_features(config: Config) -> bool:

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
+from mmcluspro.artefact import TrainedModel
 from mmcluspro.datasets import CompositionSpace, CZSLDataset
-from mmcluspro.evaluation import Calibration, Outcomes, chosen_for, reduce_answers
+from mmcluspro.evaluation import Outcomes, reduce_answers
 
 from .phase_run import scored_batches
 
@@ -30,7 +30,7 @@ class PhaseAnswers:
     @property
     def seen(self) -> np.ndarray:
         """Whether the true pair of each image was seen in training, shape (N,)."""
-        return self.space.seen.numpy()[self.outcomes.target]
+        return self.outcomes.seen
 
     def pair_names(self, row: int) -> tuple[str, str]:
         """Attribute and object of a row of the space."""
@@ -51,36 +51,29 @@ class PhaseAnswers:
         return wrong[order][:count].tolist()
 
 
-def known_space(model: Any) -> CompositionSpace:
-    """The pairs that ``mmcluspro predict`` chooses from: those of all phases."""
-    known = model.head.known_candidates
-    return CompositionSpace(known.attributes, known.objects, known.pairs.cpu(), known.seen.cpu())
-
-
 @torch.no_grad()
-def answer_phase(model: Any, dataset: CZSLDataset, indices: Sequence[int] | None = None,
+def answer_phase(model: TrainedModel, dataset: CZSLDataset, indices: Sequence[int] | None = None,
                  seen_bias: float | None = None, batch_size: int = 64,
                  progress: str = '') -> PhaseAnswers:
     """Predicts the images of a phase with a checkpoint.
 
     Args:
-        model (CompositionalClassifier): Of :func:`mmcluspro.apis.load_model`.
-        dataset (CZSLDataset): Of :func:`~mmcluspro.visualization.phase_run.phase_dataset`.
+        model (TrainedModel): The model.
+        dataset (CZSLDataset): Of :meth:`TrainedModel.dataset`.
         indices (Sequence[int], optional): Images to use. Defaults to None: all.
         seen_bias (float, optional): Subtracted from the log scores of seen pairs. Defaults to
             None: what validation chose.
         batch_size (int): Defaults to 64.
         progress (str): Title of a progress line on stderr. Defaults to '': none.
     """
-    space, candidates = known_space(model), model.head.known_candidates
-    calibration = chosen_for(model.meta, 'closed').calibration or Calibration()
-    if seen_bias is not None:
-        calibration = calibration._replace(seen_bias=seen_bias)
+    space, head = model.space, model.network.head
+    calibration = model.calibration(seen_bias=seen_bias, warn=False)
     places, found = [], []
     for index, _, labels, scores in scored_batches(
-            model, dataset, candidates, indices, batch_size, progress):
+            model, dataset, head.known_candidates, indices, batch_size, progress):
         answers = reduce_answers(scores, space.lookup(labels['attr'], labels['obj']), space.seen,
-                                 calibration.temperature, model.head.link)
+                                 calibration.temperature, head.link)
         places.append(index.numpy())
-        found.append(Outcomes(answers.target, *answers.given(calibration)))
+        found.append(Outcomes(answers.target, *answers.given(calibration),
+                              space.seen.numpy()[answers.target]))
     return PhaseAnswers(space, np.concatenate(places), Outcomes(*map(np.concatenate, zip(*found))))

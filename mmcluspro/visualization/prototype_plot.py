@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from mmcluspro.artefact import TrainedModel
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.flags.picture_flags import parse_prototypes as parse_args
 
@@ -89,15 +90,15 @@ def _draw_block(figure: Figure, block: PrimitiveBlock, left: float, top: float, 
             axes.set_axis_off()
 
 
-def check_banks(model: Any, chosen: dict[str, list[int]], name: str) -> None:
+def check_banks(model: TrainedModel, chosen: dict[str, list[int]], name: str) -> None:
     """Raises an error that explains why there are no prototypes."""
     for branch, classes in chosen.items():
-        if classes and branch not in model.head.clustered:
+        if classes and branch not in model.network.head.clustered:
             raise ValueError(
                 f'{name} has no prototypes of {BRANCHES[branch]}s: it is not a ClusPro model, was '
                 'published without them, or clusters the other branch only. Give an epoch_*.pth '
                 'or best_*.pth of a training with ClusProHead.')
-        if classes and branch not in model.head.prototypes:
+        if classes and branch not in model.network.head.prototypes:
             raise ValueError(f'The prototypes of {name} were never initialised.')
 
 
@@ -120,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (model, ), dataset = open_checkpoints([args.checkpoint], args)
     chosen = split_by_branch(dataset.space, args.primitive)
     check_banks(model, chosen, args.checkpoint)
-    banks = {branch: model.head.prototypes[branch]
+    banks = {branch: model.network.head.prototypes[branch]
              for branch, classes in chosen.items() if classes}
     nearest = {branch: NearestImages(bank.prototypes, bank.offsets, args.images)
                for branch, bank in banks.items()}

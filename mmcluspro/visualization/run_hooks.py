@@ -14,7 +14,8 @@ from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
 from PIL import Image
 
-from mmcluspro.apis.prototype_images import PrototypeImages
+from mmcluspro.artefact import TrainedModel
+from mmcluspro.artefact.prototype_images import PrototypeImages
 from mmcluspro.engine.hooks import CalibrationHook
 from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
 from mmcluspro.evaluation import Chosen, PredictionMetric
@@ -24,8 +25,7 @@ from mmcluspro.registry import HOOKS
 
 from .class_tables import write_tables
 from .curve_plot import plot_curve, write_curves
-from .phase_answers import PhaseAnswers, known_space
-from .phase_run import phase_dataset
+from .phase_answers import PhaseAnswers
 from .report import Report, build_report, leave_report, read_run
 from .thumbnails import add_examples, prototype_images
 
@@ -122,7 +122,7 @@ class PredictionHook(Hook):
         model = unwrap(runner.model)
         known = model.head.known_candidates
         model.answer_from({**(model.worlds or {'closed': known}), 'known': known})
-        space = known_space(model)
+        space = TrainedModel.of(model, runner.cfg).space
         hook = next((hook for hook in runner.hooks if isinstance(hook, CalibrationHook)), None)
         chosen = Chosen() if hook is None else hook.chosen.get('closed', Chosen())
         for metric in self._metrics(runner):
@@ -178,23 +178,24 @@ class ReportHook(Hook):
         runner.logger.info(f'Report: {path}')
 
     def _report(self, runner: Runner) -> Report:
-        model: Any = unwrap(runner.model)
+        model = TrainedModel.of(unwrap(runner.model), runner.cfg)
         dataset = runner.test_dataloader.dataset
         outcomes = next((metric.outcomes for metric in runner.test_evaluator.metrics
                          if isinstance(metric, PredictionMetric)), None)
         found, notes = PrototypeImages(), []
         try:
-            found = prototype_images(model, phase_dataset(model, 'train', runner.cfg),
+            found = prototype_images(model, model.dataset('train'),
                                      max_images=self.max_images)
         except (ValueError, OSError) as error:  # an image that training skips, for example
             notes = [f'Prototypes are not shown: {error}']
         answers = None
         if outcomes is not None:
-            answers = PhaseAnswers(known_space(model), np.arange(len(outcomes.target)), outcomes)
+            index = getattr(runner.test_loop, 'images', np.arange(len(outcomes.target)))
+            answers = PhaseAnswers(model.space, index, outcomes)
             add_examples(found, dataset, answers)
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from or ''
         report = build_report(
             Path(runner.work_dir).resolve().name, str(checkpoint), read_run(runner.work_dir), model,
-            answers, dataset, found, self.cases)
+            answers, dataset, found, self.cases, getattr(runner.cfg, 'filename', None))
         report.notes = notes
         return report

@@ -1,15 +1,14 @@
 """The training images nearest to each prototype, and small pictures of them and of examples."""
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmcluspro.apis.prototype_images import (
+from mmcluspro.artefact import TrainedModel
+from mmcluspro.artefact.prototype_images import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,
@@ -80,13 +79,13 @@ SIDE, EXAMPLE_SIDE = 72, 320  # pixels
 MOST = 64  # primitives of a branch
 
 
-def prototype_images(model: Any, dataset: CZSLDataset, count: int = 4, most: int = MOST,
+def prototype_images(model: TrainedModel, dataset: CZSLDataset, count: int = 4, most: int = MOST,
                      max_images: int | None = MAX_IMAGES, batch_size: int = 64,
                      progress: str = '') -> PrototypeImages:
     """Finds the training images nearest to each prototype, and shrinks them.
 
     Args:
-        model (CompositionalClassifier): With prototypes; without any, nothing is found.
+        model (TrainedModel): With prototypes; without any, nothing is found.
         dataset (CZSLDataset): Training images, as a test sees them.
         count (int): Images of each prototype. Defaults to 4.
         most (int): Primitives of a branch, the most frequent ones. Defaults to 64.
@@ -95,7 +94,7 @@ def prototype_images(model: Any, dataset: CZSLDataset, count: int = 4, most: int
         progress (str): Says on stderr how far it is. Defaults to '': nothing.
     """
     found = PrototypeImages()
-    banks = {branch: bank for branch, bank in model.head.prototypes.items()
+    banks = {branch: bank for branch, bank in model.network.head.prototypes.items()
              if bool(bank.initialised)}
     if not banks:
         return found

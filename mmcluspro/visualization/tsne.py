@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from matplotlib.colors import CSS4_COLORS, XKCD_COLORS, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mmcluspro.artefact import TrainedModel
 from mmcluspro.flags.picture_flags import parse_tsne as parse_args
 from mmcluspro.requirements import extra_command
 
@@ -195,13 +195,13 @@ def _draw_cloud(axes: Axes, cloud: Cloud, colors: Sequence[str], perplexity: flo
 TITLES = {'attr': 'Attributes', 'obj': 'Objects'}
 
 
-def make_cloud(model: Any, branch: str, features: torch.Tensor, labels: torch.Tensor,
+def make_cloud(model: TrainedModel, branch: str, features: torch.Tensor, labels: torch.Tensor,
                classes: list[int]) -> Cloud:
     """Features and prototypes of the chosen classes."""
     place = {index: number for number, index in enumerate(classes)}
     rows = torch.isin(labels, torch.tensor(classes))
     cloud = Cloud(features[rows].numpy(), np.array([place[i] for i in labels[rows].tolist()]))
-    bank = model.head.clustered.get(branch)
+    bank = model.network.head.clustered.get(branch)
     if bank is not None:
         owner = torch.arange(bank.num_classes).repeat_interleave(bank.sizes.cpu())
         mine = torch.isin(owner, torch.tensor(classes))

@@ -1,10 +1,10 @@
 """The data set of photographs in the published layout."""
 from typing import Any
 
+from mmcluspro.datasets.published import PublishedCZSL
+from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.registry import DATASETS
 
-from ..published import PublishedCZSL
-from ..space import CompositionSpace
 from .versions import VERSION
 
 

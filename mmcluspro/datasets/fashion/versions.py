@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from mmcluspro.datasets.splits import PHASES, Pair
 from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.utils.plain_files import read_text
 
-from ..splits import PHASES, Pair
 from .styles import LARGEST, Product
 
 FOLDER = Path(__file__).parent

@@ -3,7 +3,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from . import form, surface, third_looks
+from mmcluspro.datasets.shapes import form, surface, third_looks
+
 from .colors import NAMED_COLORS
 from .scene import Scene
 

@@ -1,4 +1,5 @@
 """Colours: each named one has two shades, its two modes."""
+
 from .draws import Draws
 
 Color = tuple[float, float, float]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from mmcluspro.datasets.czsl_dataset import CZSLDataset
+from mmcluspro.datasets.layout import write_layout
+from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.registry import DATASETS
 
-from ..czsl_dataset import CZSLDataset
-from ..layout import write_layout
-from ..space import CompositionSpace
 from .cache import load_version
 from .versions import get_version, phase_lists, plan
 

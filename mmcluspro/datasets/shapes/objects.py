@@ -2,6 +2,7 @@
 
 Frame [-1, 1]², v down. The modes are hidden: the label is the name alone.
 """
+
 from .geometry import (
     Shape,
     box,

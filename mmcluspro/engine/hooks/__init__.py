@@ -12,8 +12,9 @@ from .metrics_hook import TestMetricsHook
 from .prototype_hook import PrototypeHook
 from .resume_hook import ResumeHook
 from .stop_hook import StopHook
+from .train_once_hook import TrainOnceHook
 
 __all__ = [
     'CalibrationHook', 'CandidatesHook', 'ConsoleHook', 'DescriptionHook', 'EpochSeedHook',
     'FiniteHook', 'LabelsHook', 'MemoryHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook',
-    'StopHook', 'TestMetricsHook', 'needs_calibration', 'short_console']
+    'StopHook', 'TestMetricsHook', 'TrainOnceHook', 'needs_calibration', 'short_console']

@@ -1,4 +1,5 @@
 """Writes checkpoints that are complete or absent, and removes older ones only afterwards."""
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,13 +10,16 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 
+from mmcluspro.engine.loops import EpochLoop, IterLoop, Position
 from mmcluspro.registry import HOOKS
 from mmcluspro.utils.atomic import is_abandoned, write_bytes, write_text
-
-from ..loops import EpochLoop, IterLoop, Position
+from mmcluspro.utils.inside import remove
 
 ATOMIC = 'mmcluspro_atomic'
 STOP_FILE = 'stop_file'
+# What the message hub in a file may name: files of its run, without a folder.
+NAMES = {STOP_FILE: r'iter_\d+\.pth', 'last_ckpt': r'(?:epoch|iter)_\d+\.pth',
+         'best_ckpt': r'best_[\w.@-]+\.pth'}
 
 
 @register_backend(ATOMIC)
@@ -39,19 +43,75 @@ class AtomicBackend(LocalBackend):
                 'continue with --resume') from error
 
 
-class KeptUntilSaved:
-    """A file backend that removes files only when the new one is there."""
+class RunFolder:
+    """A file backend that removes only files of the run, and none before the new one is there.
 
-    def __init__(self, backend: Any) -> None:
-        self.backend = backend
-        self.waiting: list[str] = []
+    Args:
+        backend (Any): mmengine's file backend.
+        hook (SafeCheckpointHook): Knows the folder of the run.
+    """
+
+    def __init__(self, backend: Any, hook: 'SafeCheckpointHook') -> None:
+        self.backend, self.hook = backend, hook
+        self.waiting: list[str] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.backend, name)
 
+    def isdir(self, path: str) -> bool:
+        """No: mmengine would remove a folder as a checkpoint of DeepSpeed."""
+        return False
+
     def remove(self, path: str) -> None:
-        """Remembers the file."""
-        self.waiting.append(path)
+        """Removes a file; inside of :meth:`later`, when that ends."""
+        if self.waiting is not None:
+            self.waiting.append(path)
+        elif self.backend.isfile(path):
+            remove(self.hook.out_dir, path, self.backend)
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """Removes nothing until the block ends, and nothing at all if it raises."""
+        if self.waiting is not None:  # the best one saves the epoch again
+            yield
+            return
+        self.waiting = []
+        try:
+            yield
+        finally:
+            waiting, self.waiting = self.waiting, None
+        for path in waiting:
+            self.remove(path)
+
+
+def without_folder(path: Any) -> str:
+    """The name of a file, from a path of any system."""
+    return re.split(r'[/\\]', str(path))[-1]
+
+
+def drop_strange(info: dict[str, Any]) -> list[str]:
+    """Reduces the paths in a message hub to names, and empties what no run has written.
+
+    Args:
+        info (dict): ``runtime_info`` of the message hub in a file; it is changed.
+
+    Returns:
+        list[str]: What was emptied.
+    """
+    strange = []
+    for start, pattern in NAMES.items():
+        for key in [key for key in info if str(key).startswith(start) and info[key]]:
+            name = without_folder(info[key])
+            if re.fullmatch(pattern, name):
+                info[key] = name
+            else:
+                strange.append(f'{key}={str(info[key])[:100]!r}')
+                info[key] = ''
+    numbers = info.get('keep_ckpt_ids', [])
+    if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
+        strange.append(f'keep_ckpt_ids={str(numbers)[:100]}')
+        info['keep_ckpt_ids'] = []
+    return strange
 
 
 def ranked(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +135,8 @@ class SafeCheckpointHook(CheckpointHook):
 
     - A file is written under another name, flushed to the disk, and renamed.
     - Older epochs and the previous best are removed after the new file is there, not before.
+    - A file names others of its run without a folder, and only files in the folder of the run are
+      removed: resuming a copy, or a file from elsewhere, loses nothing in another place.
     - A validated epoch is saved again, with its calibration: resuming need not validate it again.
     - Files that are written inside an epoch or by iteration contain the position in the data and
       the random state of all ranks (:mod:`mmcluspro.engine.loops`), so training continues
@@ -84,10 +146,19 @@ class SafeCheckpointHook(CheckpointHook):
         *args, **kwargs: As in mmengine.
     """
 
-    file_backend: Any
+    out_dir: str
     backend_args: dict | None
     last_ckpt: str | None
     _saved_again = False
+
+    @property
+    def file_backend(self) -> RunFolder:
+        """mmengine's file backend, in a :class:`RunFolder`."""
+        return self._file_backend
+
+    @file_backend.setter
+    def file_backend(self, backend: Any) -> None:
+        self._file_backend = RunFolder(backend, self)
 
     def before_train(self, runner: Runner) -> None:
         """Finds the folder, and removes files left over from an interruption."""
@@ -98,35 +169,53 @@ class SafeCheckpointHook(CheckpointHook):
         if is_main_process() and self.backend_args == dict(backend=ATOMIC):
             for part in Path(self.out_dir).glob('*.part'):
                 if is_abandoned(part):
-                    part.unlink(missing_ok=True)
+                    remove(self.out_dir, part)
+            pointer = Path(runner.work_dir) / 'last_checkpoint'
+            if pointer.is_symlink():  # mmengine would write through it
+                remove(runner.work_dir, pointer)
         if runner._resume:
-            self.last_ckpt = runner.message_hub.runtime_info.get('last_ckpt')
-            self._find_best(runner)
+            self._find_files(runner)
         if self.max_keep_ckpts > 0 and len(self.keep_ckpt_ids) == self.max_keep_ckpts:
             last = self.keep_ckpt_ids[0] - self.interval
             left = self.file_backend.join_path(self.out_dir, self.filename_tmpl.format(last))
-            if is_main_process() and runner._resume and self.file_backend.isfile(left):
+            if is_main_process() and runner._resume:
                 self.file_backend.remove(left)
 
-    def _find_best(self, runner: Runner) -> None:
-        """Finds the best checkpoint if the folder was moved, and forgets a deleted one."""
-        stored = getattr(self, 'best_ckpt_path', None)
-        if not stored:
-            return
-        here = self.file_backend.join_path(self.out_dir, Path(stored).name)
-        # The first rank looks, so that all of them agree.
-        found: list[str | None] = [next(filter(self.file_backend.isfile, (stored, here)), None)]
-        broadcast_object_list(found)
-        (self.best_ckpt_path, ), info = found, runner.message_hub.runtime_info
-        info['best_ckpt'] = found[0]
-        if found[0] is None:
-            runner.logger.warning(
-                f'The best checkpoint {stored} is gone: the next validation chooses a new one.')
-            del info['best_ckpt']
-            info.pop('best_score', None)
+    def _find_files(self, runner: Runner) -> None:
+        """Finds the files that the checkpoint names in the folder of the run; forgets others."""
+        info = runner.message_hub.runtime_info
+        for key in [key for key in info if key.startswith('best_ckpt')]:
+            name, info[key] = info[key], self.file_backend.join_path(self.out_dir, info[key])
+            # The first rank looks, so that all of them agree.
+            there = [self.file_backend.isfile(info[key])]
+            broadcast_object_list(there)
+            if not there[0]:
+                runner.logger.warning(f'The best checkpoint {name or "so far"} is not in '
+                                      f'{self.out_dir}: the next validation chooses a new one.')
+                del info[key]
+                info.pop(key.replace('ckpt', 'score'), None)
+        if info.get('last_ckpt'):
+            info['last_ckpt'] = self.file_backend.join_path(self.out_dir, info['last_ckpt'])
+        self.last_ckpt = info.get('last_ckpt')
+        if self.save_best and len(self.key_indicators) == 1:
+            self.best_ckpt_path = info.get('best_ckpt')
+        elif self.save_best:
+            self.best_ckpt_path_dict = {key: info.get(f'best_ckpt_{key}')
+                                        for key in self.key_indicators}
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Names files without their folder."""
+        info = checkpoint['message_hub']['runtime_info']
+        for key in [key for key in info if key.startswith(('best_ckpt', 'last_ckpt'))]:
+            info[key] = without_folder(info[key])
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Tells the loop where to continue."""
+        """Tells the loop where to continue, and takes no name of a strange file."""
+        if runner._resume:
+            strange = drop_strange(checkpoint.get('message_hub', {}).get('runtime_info', {}))
+            if strange:
+                runner.logger.warning(f'The checkpoint names files that no run writes; left out, '
+                                      f'and the files untouched: {"; ".join(strange)}')
         saved = checkpoint.get('meta', {}).get('position')
         loop = runner._train_loop
         if saved is None or not runner._resume:
@@ -186,28 +275,11 @@ class SafeCheckpointHook(CheckpointHook):
             meta['position'] = loop.position(meta['iter'])._asdict()
         stop_file = runner.message_hub.runtime_info.get(STOP_FILE)
         runner.message_hub.update_info(STOP_FILE, '')
-        with self._removed_after():
+        with self.file_backend.later():
             super()._save_checkpoint_with_step(runner, step, meta)
             if stop_file and is_main_process():
-                path = self.file_backend.join_path(self.out_dir, stop_file)
-                if self.file_backend.isfile(path):
-                    self.file_backend.remove(path)
+                self.file_backend.remove(self.file_backend.join_path(self.out_dir, stop_file))
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict) -> None:
-        with self._removed_after():
+        with self.file_backend.later():
             super()._save_best_checkpoint(runner, ranked(metrics))
-
-    @contextmanager
-    def _removed_after(self) -> Iterator[None]:
-        if isinstance(self.file_backend, KeptUntilSaved):  # the best one saves the epoch again
-            yield
-            return
-        backend = self.file_backend
-        self.file_backend = kept = KeptUntilSaved(backend)
-        try:
-            yield
-        finally:
-            self.file_backend = backend
-        for path in kept.waiting:
-            if backend.isfile(path):
-                backend.remove(path)

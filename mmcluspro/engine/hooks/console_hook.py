@@ -8,17 +8,9 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from tqdm import tqdm
 
-from mmcluspro.datasets import TableCZSL
 from mmcluspro.registry import HOOKS
 
-from .console_text import (
-    data_line,
-    epoch_header,
-    epoch_row,
-    next_commands,
-    short_path,
-    test_table,
-)
+from .console_text import data_line, epoch_header, epoch_row, next_commands, short_path, test_table
 from .parts import unwrap
 
 NOISE = ('FileClient', 'HardDiskBackend', 'is skipped since its requires_grad')
@@ -39,6 +31,7 @@ class ConsoleHook(Hook):
         self._loss = 0.0
         self._losses: list[float] = []
         self._header = False
+        self._validations = 0
 
     def before_train(self, runner: Runner) -> None:
         """Prints the model, the data and the device."""
@@ -80,6 +73,8 @@ class ConsoleHook(Hook):
         if self._bar is None:
             return
         self._bar.close()
+        if 'fit' in runner.message_hub.runtime_info:
+            say(f'fit        {runner.message_hub.get_info("fit")}')
         history = runner.message_hub.log_scalars.get('train/loss')
         self._loss = float(history.mean(len(runner.train_dataloader))) if history else 0.0
         loop: Any = runner.train_loop
@@ -90,8 +85,17 @@ class ConsoleHook(Hook):
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Prints the line of a validation."""
+        self._validations += 1
         if runner.rank == 0:
             self._line(runner, metrics or {}, runner.epoch)
+
+    def after_train(self, runner: Runner) -> None:
+        """Says that the model was still getting better."""
+        best = str(runner.message_hub.runtime_info.get('best_ckpt') or '')
+        epochs = runner.max_epochs
+        if runner.rank == 0 and self._validations > 1 and best.endswith(f'_epoch_{epochs}.pth'):
+            say(f'\nThe best epoch was the last: train longer, with --cfg-options '
+                f'train_cfg.max_epochs={2 * epochs}')
 
     def _line(self, runner: Runner, metrics: dict[str, float], epoch: int) -> None:
         if not self._header:
@@ -109,9 +113,8 @@ class ConsoleHook(Hook):
         say(test_table(metrics or {}, len(dataset), folder, unseen))
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from
         if checkpoint:
-            own = runner.cfg.filename if isinstance(dataset, TableCZSL) else None
-            say(next_commands(str(checkpoint), runner.cfg.get('model'),
-                              getattr(dataset, 'data_root', None), own))
+            lines = next_commands(str(checkpoint), dataset, runner.cfg.filename)
+            say('\n  '.join([f'checkpoint {short_path(checkpoint)}\n\nnext:', *lines]))
 
 
 def say(text: str) -> None:

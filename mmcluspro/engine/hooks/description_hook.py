@@ -1,14 +1,20 @@
 """Describes the model in each checkpoint, as plain data."""
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmcluspro.datasets.names import RULES
 from mmcluspro.description import Refusal, describe
+from mmcluspro.errors import reason_of
 from mmcluspro.models.state import training_only_prefixes
+from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import HOOKS
+from mmcluspro.utils.kept import keep_file
 
+from .console_text import weight_files
 from .parts import unwrap
 
 
@@ -18,15 +24,23 @@ class DescriptionHook(Hook):
 
     Classes of other packages are described by their names; prediction then needs ``--import`` or
     ``--config``. The config is also saved, as text for people.
+
+    Files of frozen towers are kept on this machine (:mod:`mmcluspro.utils.kept`), and
+    ``meta.towers`` has their SHA-256, by which prediction finds them. ``meta.word_vectors`` holds
+    common words, if the text side has ``keep_words``.
     """
 
     def __init__(self) -> None:
         self._warned = False
+        self._fixed: dict[str, Any] | None = None
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Adds the description to the file, and which weights only training needs."""
         model = unwrap(runner.model)
         checkpoint['meta']['training_only'] = list(training_only_prefixes(model))
+        if self._fixed is None:
+            self._fixed = dict(towers=_keep_towers(runner), word_vectors=_words(model))
+        checkpoint['meta'].update({name: part for name, part in self._fixed.items() if part})
         try:
             checkpoint['meta']['description'] = describe(_spelled_out(runner))
         except Refusal as refusal:
@@ -35,6 +49,26 @@ class DescriptionHook(Hook):
                     f'The checkpoints cannot describe their model: {refusal}. Prediction from '
                     'them needs the config file: --config FILE.')
             self._warned = True
+
+
+def _keep_towers(runner: Runner) -> dict[str, str]:
+    """SHA-256 of the files that frozen towers came from, by the part of the model."""
+    files = weight_files(runner.cfg.get('model') or {})
+    try:
+        return {part: keep_file(file) for part, file in files.items()}
+    except OSError as error:
+        given = ' '.join(f'{part}={file}' for part, file in files.items())
+        runner.logger.warning(f'The frozen weights cannot be kept on this machine '
+                              f'({reason_of(error)}): predict with --weights {given}.')
+        return {}
+
+
+def _words(model: Any) -> dict[str, Any]:
+    """Common words with their vectors, in half precision."""
+    text = getattr(model.head, 'text', None)
+    words = text.kept_words() if isinstance(text, WordTableText) else {}
+    return dict(words='\n'.join(words), vectors=torch.from_numpy(
+        np.stack(list(words.values())).astype(np.float16))) if words else {}
 
 
 def _spelled_out(runner: Runner) -> dict[str, Any]:

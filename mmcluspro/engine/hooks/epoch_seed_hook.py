@@ -7,9 +7,8 @@ from mmengine.dist import get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmcluspro.engine.generators import State, generator_state, restore_generators
 from mmcluspro.registry import HOOKS
-
-from ..generators import State, generator_state, restore_generators
 
 
 @HOOKS.register_module()

@@ -10,12 +10,13 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
+from mmcluspro.engine.finite import finite_each, finite_rows
 from mmcluspro.errors import listed
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import HOOKS
 from mmcluspro.utils.atomic import write_bytes
+from mmcluspro.utils.finite import non_finite_tensors
 
-from ..finite import finite_each, finite_rows, non_finite_tensors
 from .parts import unwrap
 
 GPU_INTERVAL = 20

@@ -7,9 +7,9 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmcluspro.engine.memory import Estimate, estimate_step
 from mmcluspro.registry import HOOKS
 
-from ..memory import Estimate, estimate_step
 from .parts import unwrap
 
 

@@ -17,6 +17,11 @@ def unwrap(model: nn.Module) -> Any:
     return model.module if is_model_wrapper(model) else model
 
 
+def is_resuming(runner: Runner) -> bool:
+    """Whether the checkpoint that is being loaded is the one to resume, not one to test later."""
+    return runner._resume and not runner._has_loaded
+
+
 def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
     """Returns the metrics of an evaluator that belong to this package."""
     return [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]

@@ -8,14 +8,14 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
+from mmcluspro.engine.finite import finite_rows
+from mmcluspro.engine.primitive_features import primitive_features
+from mmcluspro.engine.ranks import require_same
 from mmcluspro.errors import listed
-from mmcluspro.models.heads.cluspro_head import MOST_CALLS
+from mmcluspro.models.heads.cluspro import MOST_CALLS
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
-from ..finite import finite_rows
-from ..primitive_features import primitive_features
-from ..ranks import require_same
 from .parts import unwrap
 
 
@@ -84,6 +84,10 @@ class PrototypeHook(Hook):
     def before_train_epoch(self, runner: Runner) -> None:
         """Tells the head, with or without banks, which epoch begins."""
         unwrap(runner.model).head.begin_epoch(runner.epoch)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Tells the head, with or without banks, which epoch ended."""
+        unwrap(runner.model).head.end_epoch(runner.epoch)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict | None = None) -> None:

@@ -3,8 +3,7 @@ from mmcluspro.features import CachedFeatures
 from mmcluspro.features.cached import FeaturePreprocessor
 
 from .clip_vision import CLIPVision
-from .dino import DINO
-from .dinov2 import DINOv2
+from .dino import DINO, DINOv2
 from .frozen import FrozenTower
 from .projected import ProjectedBackbone
 

@@ -1,18 +1,19 @@
 """CLIP's image tower: f = φ^vis(X), tuned with LoRA or bottleneck adapters (§3.2, Eq. 1)."""
-from collections.abc import Sequence
 
 import open_clip
 import torch
 from open_clip.transformer import CustomResidualAttentionBlock
 from torch import Tensor
 
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.clip import load_clip
+from mmcluspro.models.peft import Peft
+from mmcluspro.models.sources import Arch, ClipWeights, Side
+from mmcluspro.models.state import declare_restorable
+from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
 
-from ..clip_loader import load_clip
-from ..state import declare_restorable
-from ..structures import Features
-from .frozen import FrozenTower
-from .layers import layer_numbers, listening
+from .frozen import FrozenTower, OutLayers, layer_numbers, listening
 
 
 @MODELS.register_module()
@@ -39,11 +40,10 @@ class CLIPVision(FrozenTower):
             Defaults to False.
     """
 
-    def __init__(self, arch: str = 'ViT-L-14', pretrained: str | None = None,
-                 img_size: int | None = None, quickgelu: bool | None = None,
-                 peft: dict | None = None, frozen: bool = True, out_tokens: bool = False,
-                 out_layers: Sequence[int] = (), project_layers: bool = False,
-                 with_cp: bool = False) -> None:
+    def __init__(self, arch: Arch = 'ViT-L-14', pretrained: ClipWeights = None,
+                 img_size: Side | None = None, quickgelu: bool | None = None, peft: Peft = None,
+                 frozen: bool = True, out_tokens: bool = False, out_layers: OutLayers = (),
+                 project_layers: bool = False, with_cp: Unsaved[bool] = False) -> None:
         super().__init__()
         visual = load_clip(arch, pretrained, img_size, quickgelu).visual
         if visual is None:

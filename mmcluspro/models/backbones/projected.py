@@ -1,22 +1,31 @@
 """Any mmpretrain backbone in CLIP's place, with a projection to the text width (Table 9)."""
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from mmpretrain.models.backbones import ResNet, VisionTransformer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.features import CachedFeatures, FrozenPart
 from mmcluspro.features.source import TOKENS, scoped
+from mmcluspro.fields import OTHERS, Part, Unsaved, Width, integer, items
+from mmcluspro.models.clip import read_weights
+from mmcluspro.models.peft import Peft
+from mmcluspro.models.sources import FileWeights
+from mmcluspro.models.state import declare_restorable
+from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
 
-from ..clip_weights import read_weights
-from ..state import declare_restorable
-from ..structures import Features
-from .frozen import FrozenTower
-from .layers import layer_numbers, listening
+from .clip_vision import CLIPVision
+from .frozen import FrozenTower, OutLayers, layer_numbers, listening
 
+OTHERS[ResNet] = dict(
+    depth=Literal[18, 34, 50, 101, 152],
+    out_indices=Annotated[Sequence[int], items(integer(0, 3), 1, 4)], frozen_stages=Unsaved[int],
+    norm_eval=Unsaved[bool], with_cp=Unsaved[bool], zero_init_residual=Unsaved[bool],
+    drop_path_rate=Unsaved[float])
 POOLS = ('avg', 'cls', 'cls_avg', None)
 
 
@@ -51,10 +60,11 @@ class ProjectedBackbone(FrozenTower):
             a vision transformer of mmpretrain, DINO or DINOv2. Defaults to (), none.
     """
 
-    def __init__(self, backbone: dict, in_channels: int, out_dim: int | None = None,
-                 pool: str | None = 'avg', frozen: bool = True, peft: dict | None = None,
-                 pretrained: str | None = None, out_tokens: bool = False,
-                 out_layers: Sequence[int] = ()) -> None:
+    def __init__(self, backbone: Annotated[dict, Part((CLIPVision, VisionTransformer, ResNet))],
+                 in_channels: Width, out_dim: Width | None = None,
+                 pool: Literal['avg', 'cls', 'cls_avg'] | None = 'avg', frozen: bool = True,
+                 peft: Peft = None, pretrained: FileWeights = None, out_tokens: bool = False,
+                 out_layers: OutLayers = ()) -> None:
         super().__init__()
         if pool not in POOLS:
             raise ValueError(f'backbone.pool must be one of {POOLS}, got {pool!r}.')

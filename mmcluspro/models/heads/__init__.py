@@ -1,11 +1,12 @@
 """Heads: from features to losses and scores."""
-from .base_head import CompositionHead
-from .cluspro_head import ClusProHead
-from .cluspro_plus_head import ClusProPlusHead, redistribute
-from .portable import Portable
-from .three_path_head import ThreePathHead, fuse
-from .traction import CrossModalTraction
-from .troika_head import TroikaHead
+from .base import CompositionHead, Portable
+from .cluspro import ClusProHead
+from .cluspro_plus import ClusProPlusHead, redistribute
+from .joined import JoinedHead
+from .regression import RegressionHead, Settings
+from .three_path import ThreePathHead, fuse
+from .troika import CrossModalTraction, TroikaHead
 
 __all__ = ['ClusProHead', 'ClusProPlusHead', 'CompositionHead', 'CrossModalTraction', 'Portable',
-           'ThreePathHead', 'TroikaHead', 'fuse', 'redistribute']
+           'JoinedHead', 'RegressionHead', 'Settings', 'ThreePathHead', 'TroikaHead', 'fuse',
+           'redistribute']

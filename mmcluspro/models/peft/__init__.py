@@ -1,10 +1,25 @@
 """Parameter-efficient tuning: LoRA and bottleneck adapters, injected by name pattern."""
+from typing import Annotated
+
+from mmcluspro.fields import Part
+
 from .bottleneck import AdaptedBlock, Adapter, Bottleneck
-from .injection import Injected, inject, injected_modules, match_targets
-from .lora import LoRA, merge, unmerge
-from .lora_layers import LoRAAttention, LoRALinear, LowRank
+from .lora import (
+    Injected,
+    LoRA,
+    LoRAAttention,
+    LoRALinear,
+    LowRank,
+    inject,
+    injected_modules,
+    match_targets,
+    merge,
+    unmerge,
+)
+
+Peft = Annotated[dict | None, Part((LoRA, Bottleneck))]
 
 __all__ = [
     'Adapter', 'AdaptedBlock', 'Bottleneck', 'Injected', 'LoRA', 'LoRAAttention', 'LoRALinear',
-    'LowRank', 'inject', 'injected_modules', 'match_targets', 'merge', 'unmerge'
+    'LowRank', 'Peft', 'inject', 'injected_modules', 'match_targets', 'merge', 'unmerge'
 ]

@@ -3,15 +3,15 @@
 Houlsby et al., "Parameter-Efficient Transfer Learning for NLP".
 """
 import math
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from mmcluspro.fields import Unsaved, Width, number
 from mmcluspro.registry import MODELS
 
-from .injection import Injected, match_targets, replace_module
+from .lora import Injected, Targets, match_targets, replace_module
 
 
 class Adapter(Injected):
@@ -98,8 +98,8 @@ class Bottleneck:
             ``('attn', 'mlp')``, both branches of every block.
     """
 
-    def __init__(self, width: int = 64, scale: float = 0.1, dropout: float = 0.1,
-                 targets: Sequence[str] = ('attn', 'mlp')) -> None:
+    def __init__(self, width: Width = 64, scale: Annotated[float, number(-1e6, 1e6)] = 0.1,
+                 dropout: Unsaved[float] = 0.1, targets: Targets = ('attn', 'mlp')) -> None:
         if width < 1:
             raise ValueError(
                 f'peft.width must be at least 1, got {width}; for none set peft=None.')

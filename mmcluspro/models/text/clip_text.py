@@ -1,24 +1,26 @@
 """CLIP's text side: trained prompts inside a frozen tower (Eq. 2)."""
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from mmengine.logging import print_log
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmcluspro.fields import Part, Unsaved
+from mmcluspro.models.clip import get_tokenizer, load_clip
+from mmcluspro.models.sources import Arch, ClipWeights
+from mmcluspro.models.state import declare_restorable
+from mmcluspro.models.structures import PATHS, TextTokens
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.device import free_bytes, upload
 
-from ..clip_loader import get_tokenizer, load_clip
-from ..state import declare_restorable
-from ..structures import PATHS, TextTokens
-from .clip_tower import TextTower
-from .feature_cache import PairMemo
-from .prompt import PromptParts
-from .prompt_encoder import (
+from .encoder import PairMemo, Readable, TextEncoder, check_pairs
+from .prompts import (
     PromptEncoder,
+    PromptParts,
     PromptPlan,
+    SoftPrompt,
     TokenEncoder,
     TreeEncoder,
     WholeEncoder,
@@ -26,7 +28,7 @@ from .prompt_encoder import (
     plan_names,
     plan_pairs,
 )
-from .text_encoder import TextEncoder, check_pairs
+from .tower import TextTower
 
 LARGEST = 1024  # more makes no device faster that we know of
 SHARE = 0.25  # of the free memory
@@ -81,18 +83,12 @@ class CLIPText(TextEncoder):
         quickgelu (bool | None): As in :func:`load_clip`. Defaults to None.
     """
 
-    def __init__(self,
-                 attributes: Sequence[str],
-                 objects: Sequence[str],
-                 arch: str = 'ViT-L-14',
-                 pretrained: str | None = None,
-                 prompt: Mapping[str, Any] | None = None,
-                 chunk_size: int | None = None,
-                 with_cp: bool = False,
-                 prefix_tree: bool = True,
-                 readable: Mapping[str, str] | Any | None = None,
-                 learn_temperature: bool = False,
-                 quickgelu: bool | None = None) -> None:
+    def __init__(self, attributes: Unsaved[Sequence[str]], objects: Unsaved[Sequence[str]],
+                 arch: Arch = 'ViT-L-14', pretrained: ClipWeights = None,
+                 prompt: Annotated[dict | None, Part((SoftPrompt, ), SoftPrompt)] = None,
+                 chunk_size: Unsaved[int | None] = None, with_cp: Unsaved[bool] = False,
+                 prefix_tree: bool = True, readable: Readable = None,
+                 learn_temperature: Unsaved[bool] = False, quickgelu: bool | None = None) -> None:
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f'text.chunk_size must be at least 1, or None, got {chunk_size}.')
         model = load_clip(arch, pretrained, quickgelu=quickgelu)
@@ -168,7 +164,8 @@ class CLIPText(TextEncoder):
     def encode_sentences(self, sentences: Sequence[str]) -> Tensor:
         """Features of whole sentences, such as descriptions of pairs, shape (n, out_dim).
 
-        Nothing is trained here, so the features of the last few lists are cached.
+        Nothing is trained here, so the features of the last few lists are cached. They have unit
+        norm where all features have.
 
         Args:
             sentences (Sequence[str]): Texts for CLIP's tokenizer.
@@ -177,8 +174,8 @@ class CLIPText(TextEncoder):
         if key not in self._sentences:
             if len(self._sentences) == KEPT_LISTS:
                 self._sentences.pop(next(iter(self._sentences)))
-            found = self.for_cache(lambda: self._plain(key))()
-            self._sentences[key] = F.normalize(found.float(), dim=-1)
+            found = self.for_cache(lambda: self._plain(key))().float()
+            self._sentences[key] = F.normalize(found, dim=-1) if self.unit_norm else found
         return self._sentences[key]
 
     def _plain(self, texts: Sequence[str], context: Tensor | None = None) -> Tensor:

@@ -1,20 +1,19 @@
 """ADE: cross attention between images that share an attribute or an object disentangles them."""
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, Widths, integer, number
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead, Portable
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.necks import mlp
+from mmcluspro.models.structures import PATHS, Features, Scores, TrainStep, as_features
 from mmcluspro.registry import MODELS
-
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..heads.portable import Portable
-from ..heads.three_path_head import ThreePathHead
-from ..mlp import mlp
-from ..structures import PATHS, Features, Scores, TrainStep, as_features
 
 MANY = 100  # patches from which attention is averaged over 2 x 2 of them before it is compared
 
@@ -63,7 +62,7 @@ def agreement(forth: Tensor, back: Tensor, epsilon: float) -> Tensor:
     Args:
         forth (Tensor): A_xy, summed over heads, class token first, shape (B, 1 + n, 1 + n).
         back (Tensor): A_yx, of the same shape.
-        epsilon (float): Weight of the entropy of the plan.
+        epsilon (float): As in :func:`transport`.
 
     Returns:
         Tensor: Scalar, mean over the images; 0 without patches.
@@ -80,24 +79,35 @@ def agreement(forth: Tensor, back: Tensor, epsilon: float) -> Tensor:
 
 @torch.no_grad()
 def transport(cost: Tensor, rows: Tensor, columns: Tensor, epsilon: float,
-              steps: int = 50) -> Tensor:
-    """Entropic plan of mass n with marginals proportional to rows and columns (Sinkhorn).
+              steps: int = 100) -> Tensor:
+    """Nearly exact plan of mass n with marginals proportional to rows and columns, in batches.
+
+    Sinkhorn's steps on costs in units of their standard deviation, with an entropy whose weight
+    falls from 1 to epsilon in the first half of the steps. Costs of attention differ by
+    thousandths, so a fixed weight would blur the plan until it says nothing.
 
     Args:
         cost (Tensor): Shape (B, n, n).
         rows (Tensor): Weights, not negative, shape (B, n).
         columns (Tensor): Weights, not negative, shape (B, n).
-        epsilon (float): Weight of the entropy.
-        steps (int): Number of steps; columns hold exactly after the last. Defaults to 50.
+        epsilon (float): Last weight of the entropy, in standard deviations of the cost.
+        steps (int): Number of steps; columns hold exactly after the last. Defaults to 100.
     """
-    log_rows, log_columns = ((part + 1e-5).log() for part in (rows, columns))
-    log_rows, log_columns = (part - part.logsumexp(dim=1, keepdim=True)
-                             for part in (log_rows, log_columns))
-    kernel, u, v = -cost / epsilon, torch.zeros_like(rows), torch.zeros_like(columns)
-    for _ in range(steps):
-        u = log_rows - (kernel + v[:, None]).logsumexp(dim=2)
-        v = log_columns - (kernel + u[:, :, None]).logsumexp(dim=1)
-    return (kernel + u[:, :, None] + v[:, None]).exp() * rows.shape[1]
+    log_rows, log_columns = (_shares(part).log() for part in (rows, columns))
+    deviation = cost.flatten(1).std(1, correction=0).clamp_min(1e-12)[:, None, None]
+    cost = (cost - cost.amin(dim=(1, 2), keepdim=True)) / deviation
+    u, v = torch.zeros_like(rows), torch.zeros_like(columns)
+    for step in range(steps):
+        weight = max(epsilon, epsilon ** min(1.0, 2 * (step + 1) / steps))
+        u = weight * (log_rows - ((v[:, None] - cost) / weight).logsumexp(dim=2))
+        v = weight * (log_columns - ((u[:, :, None] - cost) / weight).logsumexp(dim=1))
+    return ((u[:, :, None] + v[:, None] - cost) / weight).exp() * rows.shape[1]
+
+
+def _shares(weights: Tensor) -> Tensor:
+    """Weights (B, n) with a little added, so that none is 0, as shares of 1."""
+    weights = weights / weights.sum(dim=1, keepdim=True) + 1e-5
+    return weights / weights.sum(dim=1, keepdim=True)
 
 
 def _pooled(attention: Tensor) -> Tensor:
@@ -144,7 +154,7 @@ class ADEHead(ThreePathHead):
 
         L_emd = E_a(x, z) + E_o(x, y) - E_a(x, y) - E_o(x, z)
 
-    An image asks itself at test time: score = cos(f_c, t_c) + cos(f_a, t_a) cos(f_o, t_o).
+    An image asks itself at test time: score = cos(f_c, t_c) + w cos(f_a, t_a) cos(f_o, t_o).
 
     Args:
         *args: ``space`` and ``text`` of :class:`~mmcluspro.models.heads.CompositionHead`.
@@ -154,25 +164,35 @@ class ADEHead(ThreePathHead):
             None, no such layer.
         num_heads (int): Heads of the attention. Defaults to 12.
         hidden (Sequence[int]): Hidden widths of the MLPs. Defaults to (768, ).
+        object_hidden (Sequence[int], optional): Those of the object MLP. Defaults to None, hidden.
         dropout (float): Dropout rate of the MLPs. Defaults to 0.5.
         num_tokens (int): How many tokens a stored feature holds, one after the other, class token
             first; tokens of the backbone are taken where it gives them. Defaults to 1.
         emd_weight (float): Weight of L_emd. Defaults to 1.
-        epsilon (float): Weight of the entropy in the transport. Defaults to 0.05.
+        epsilon (float): As in :func:`transport`. Defaults to 0.02.
+        product_weight (float): Of cos(f_a, t_a) cos(f_o, t_o) in the score. Defaults to 1.
         **kwargs: As in :class:`~mmcluspro.models.heads.CompositionHead`.
     """
 
-    def __init__(self, *args: Any, in_channels: int, out_channels: int, dim: int | None = None,
-                 num_heads: int = 12, hidden: Sequence[int] = (768, ), dropout: float = 0.5,
-                 num_tokens: int = 1, emd_weight: float = 1.0, epsilon: float = 0.05,
-                 **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, in_channels: Width, out_channels: Width,
+                 dim: Width | None = None, num_heads: Annotated[int, integer(1, 256)] = 12,
+                 hidden: Widths = (768, ), dropout: Unsaved[float] = 0.5,
+                 num_tokens: Annotated[int, integer(1, 4096)] = 1, emd_weight: Unsaved[float] = 1.0,
+                 epsilon: Unsaved[float] = 0.02, object_hidden: Widths | None = None,
+                 product_weight: Annotated[float, number(0, 1e6)] = 1.0, **kwargs: Any) -> None:
         super().__init__(*args, fusion='logits', **kwargs)
         width = dim or in_channels
+        if not 0 < epsilon <= 1:
+            raise ValueError(f'head.epsilon must be in (0, 1], got {epsilon}.')
         self.num_tokens, self.emd_weight, self.epsilon = num_tokens, emd_weight, epsilon
+        self.product_weight = product_weight
         self.reduce = nn.Linear(in_channels, width) if dim else nn.Identity()
         self.attention = nn.ModuleDict({path: CrossAttention(width, num_heads) for path in PATHS})
         self.embed = nn.ModuleDict({
-            path: mlp((width, *hidden, out_channels), norm=True, dropout=dropout)
+            path: mlp((width, *(hidden if path != 'object' or object_hidden is None
+                                else object_hidden), out_channels), norm=True, dropout=dropout)
             for path in PATHS})
 
     def tokens(self, features: Features) -> Tensor:
@@ -188,7 +208,7 @@ class ADEHead(ThreePathHead):
         return self.embed[path](tokens[:, 0]), attention.sum(dim=1)
 
     def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
-        """cos(f_c, t_c) + cos(f_a, t_a) cos(f_o, t_o).
+        """cos(f_c, t_c) + w cos(f_a, t_a) cos(f_o, t_o).
 
         Args:
             feats (Features): Of B images.
@@ -201,7 +221,8 @@ class ADEHead(ThreePathHead):
         assert attr is not None and obj is not None
         scale = self.text.logit_scale.exp()
         first, second = candidates.pairs.T
-        scores = pair / scale + (attr / scale)[:, first] * (obj / scale)[:, second]
+        product = (attr / scale)[:, first] * (obj / scale)[:, second]
+        scores = pair / scale + self.product_weight * product
         return Scores(scores, attr.softmax(dim=1), obj.softmax(dim=1))
 
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.structures import TrainStep
+from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 
-from ..structures import TrainStep
-from ..text import WordTableText
 from .distance import DistanceHead
 
 
@@ -99,8 +100,9 @@ class AoPHead(DistanceHead):
 
     text: AoPText
 
-    def __init__(self, *args: Any, aux_weight: float = 0.0, comm_weight: float = 0.0,
-                 inv_weight: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, aux_weight: Unsaved[float] = 0.0,
+                 comm_weight: Unsaved[float] = 0.0, inv_weight: Unsaved[float] = 0.0,
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.comm_weight, self.inv_weight = comm_weight, inv_weight
         if aux_weight:

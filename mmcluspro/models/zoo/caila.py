@@ -6,26 +6,29 @@ Learning".
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from mmcluspro.fields import Unsaved, integer
+from mmcluspro.models.backbones import CLIPVision
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import ThreePathHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.state import declare_restorable
+from mmcluspro.models.structures import PATHS, Features, Texts, TrainStep
+from mmcluspro.models.text import CLIPText
+from mmcluspro.models.text.prompts import PromptEncoder
 from mmcluspro.registry import MODELS
 
-from ..backbones import CLIPVision
-from ..candidates import Candidates
-from ..heads import ThreePathHead
-from ..state import declare_restorable
-from ..structures import PATHS, Features, Texts, TrainStep
-from ..text import CLIPText
-from ..text.prompt_encoder import PromptEncoder
-from .attention_blocks import require_one_path
+from .common import require_one_path
 from .concept_adapters import MIXTURE, inject_concepts, learn_norms, running
 
 CONCEPTS = ('attribute', 'object')
+Reduction = Annotated[int, integer(1, 1024)]
 
 
 @MODELS.register_module()
@@ -49,9 +52,13 @@ class CAILAVision(CLIPVision):
         **kwargs: As in :class:`~mmcluspro.models.backbones.CLIPVision`.
     """
 
-    def __init__(self, *args: Any, reduction: int = 4, mixture_from: int | None = None,
-                 norms: bool = True, **kwargs: Any) -> None:
-        refused = [name for name in ('peft', 'out_tokens', 'out_layers') if kwargs.get(name)]
+    fixed: tuple[str, ...] = ('peft', 'out_tokens', 'out_layers', 'project_layers')
+
+    def __init__(self, *args: Any, reduction: Reduction = 4,
+                 mixture_from: Annotated[int, integer(0, 255)] | None = None, norms: bool = True,
+                 peft: Unsaved[None] = None, **kwargs: Any) -> None:
+        given = dict(kwargs, peft=peft)
+        refused = [name for name in ('peft', 'out_tokens', 'out_layers') if given.get(name)]
         if refused:
             raise ValueError(f'CAILAVision has adapters of its own and returns f_a, f_o and f_c: '
                              f'leave backbone.{refused[0]} out.')
@@ -112,7 +119,8 @@ class CAILAText(CLIPText):
         **kwargs: As in :class:`~mmcluspro.models.text.CLIPText`.
     """
 
-    def __init__(self, *args: Any, reduction: int = 4, norms: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, reduction: Reduction = 4, norms: bool = True,
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         text = self.tower.text
         if norms:
@@ -166,8 +174,8 @@ class CAILAHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
     """
 
-    def __init__(self, *args: Any, img_dropout: float = 0.1, fusion: str = 'composition',
-                 **kwargs: Any) -> None:
+    def __init__(self, *args: Any, img_dropout: Unsaved[float] = 0.1,
+                 fusion: Fusion = 'composition', **kwargs: Any) -> None:
         super().__init__(*args, fusion=fusion, **kwargs)
         require_one_path(self, fusion)
         if not 0 <= img_dropout < 1:

@@ -3,21 +3,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, number
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead, Portable
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.necks import PathEmbedder, mlp
+from mmcluspro.models.structures import PATHS, Features, Logits, Scores, Texts, as_features
 from mmcluspro.registry import MODELS
-
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..heads.portable import Portable
-from ..heads.three_path_head import ThreePathHead
-from ..mlp import mlp
-from ..necks.path_embedder import PathEmbedder
-from ..structures import PATHS, Features, Logits, Scores, Texts, as_features
 
 
 @MODELS.register_module()
@@ -31,8 +29,8 @@ class CANetNeck(PathEmbedder):
         dropout (float): After the hidden layer. Defaults to 0.5.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, hidden: int | None = None,
-                 dropout: float = 0.5) -> None:
+    def __init__(self, in_channels: Width, out_channels: Width, hidden: Width | None = None,
+                 dropout: Unsaved[float] = 0.5) -> None:
         super().__init__(in_channels, out_channels, (hidden or in_channels, ), PATHS, norm=True,
                          dropout=dropout)
 
@@ -95,8 +93,11 @@ class CANetHead(ThreePathHead):
 
     link = 'identity'
 
-    def __init__(self, *args: Any, in_channels: int, dim: int, alpha: float = 0.4,
-                 dropout: float = 0.5, loss_weights: dict | None = None, **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, in_channels: Width, dim: Width,
+                 alpha: Annotated[float, number(0, 1)] = 0.4, dropout: Unsaved[float] = 0.5,
+                 loss_weights: Unsaved[dict | None] = None, **kwargs: Any) -> None:
         super().__init__(*args, fusion='logits', loss_weights={
             **dict(attr=0.5, obj=0.5, pair=1.0), **(loss_weights or {})}, **kwargs)
         if not 0 <= alpha <= 1:

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, integer
+from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
-
-from ..text.word_table_text import WordTableText
 
 
 @MODELS.register_module()
@@ -42,9 +42,9 @@ class CAPEText(WordTableText):
         **kwargs: As in :class:`~mmcluspro.models.text.WordTableText`.
     """
 
-    def __init__(self, out_dim: int = 512, num_heads: int = 6,
-                 hidden_dim: int = 4096, dropout: float = 0.1, hidden_dropout: float = 0.5,
-                 **kwargs: Any) -> None:
+    def __init__(self, out_dim: Width = 512, num_heads: Annotated[int, integer(1, 256)] = 6,
+                 hidden_dim: Width = 4096, dropout: Unsaved[float] = 0.1,
+                 hidden_dropout: Unsaved[float] = 0.5, **kwargs: Any) -> None:
         super().__init__(out_dim=out_dim, **kwargs)
         width = 2 * self.width
         if num_heads < 1 or width % num_heads:

@@ -6,18 +6,19 @@ Learning".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, number
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import CompositionHead, Portable, ThreePathHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.prototypes.start import spherical_kmeans
+from mmcluspro.models.structures import Features, Scores, Texts, TrainStep, as_features
 from mmcluspro.registry import MODELS
-
-from ..candidates import Candidates
-from ..clustering.kmeans import spherical_kmeans
-from ..heads import CompositionHead, Portable, ThreePathHead
-from ..structures import Features, Scores, Texts, TrainStep, as_features
 
 
 @MODELS.register_module()
@@ -49,8 +50,9 @@ class CDSHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
     """
 
-    def __init__(self, *args: Any, in_channels: int, num_clusters: int = 8, gamma: float = 1.0,
-                 specificity_weight: float = 1.0, fusion: str = 'probability',
+    def __init__(self, *args: Any, in_channels: Width, num_clusters: Unsaved[int] = 8,
+                 gamma: Annotated[float, number(0, 2)] = 1.0,
+                 specificity_weight: Unsaved[float] = 1.0, fusion: Fusion = 'probability',
                  **kwargs: Any) -> None:
         super().__init__(*args, fusion=fusion, **kwargs)
         if fusion != 'probability':

@@ -1,20 +1,21 @@
 """CGE: compositional graph embeddings."""
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from mmcluspro.fields import choice
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead, Portable
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.structures import Features, Logits, Scores, Texts
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..heads.portable import Portable
-from ..heads.three_path_head import ThreePathHead
-from ..structures import Features, Logits, Scores, Texts
 from .graph_text import GraphText
 
 NODES = ('known', 'seen', 'all')
+Nodes = Annotated[str, choice(*NODES)]
 MOST_NODES = 10_000_000
 
 
@@ -23,15 +24,17 @@ class GraphHead(ThreePathHead):
 
     Args:
         *args: ``space`` and ``text`` of
-            :class:`~mmcluspro.models.heads.base_head.CompositionHead`; the text is a
+            :class:`~mmcluspro.models.heads.base.CompositionHead`; the text is a
             :class:`~.graph_text.GraphText`.
         nodes (str): Pairs that are nodes: 'known', the pairs of all phases, as in the published
             code, which so knows the unseen pairs of the closed world in training; 'seen', those
             of training; 'all', every attribute with every object. Defaults to 'known'.
-        **kwargs: As in :class:`~mmcluspro.models.heads.base_head.CompositionHead`.
+        **kwargs: As in :class:`~mmcluspro.models.heads.base.CompositionHead`.
     """
 
-    def __init__(self, *args: Any, nodes: str = 'known', **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, nodes: Nodes = 'known', **kwargs: Any) -> None:
         super().__init__(*args, fusion='composition', loss_weights=dict(attr=0, obj=0), **kwargs)
         if nodes not in NODES:
             raise ValueError(f'head.nodes must be one of {NODES}, got {nodes!r}.')

@@ -1,16 +1,17 @@
 """Co-CGE: the graph of CGE with cosines, and with feasibility in the open world."""
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.pair_feasibility import feasibility_scores
+from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..pair_feasibility import feasibility_scores
-from ..structures import Features, TrainStep
-from .cge import GraphHead
+from .cge import GraphHead, Nodes
 
 WORLDS = ('closed', 'open')
 OUTSIDE = -10.0  # margin of unseen pairs before the first estimate: no part of the softmax
@@ -25,9 +26,9 @@ class CoCGEHead(GraphHead):
     .. math:: s(x, a, o) = \cos(f, t_{ao}) / T
 
     with the cross-entropy over the seen pairs. In the **open world** every attribute with every
-    object is a node and a class. Before each epoch but the first, the feasibility
-    :math:`\rho` (Eq. 14) is estimated from the states of attributes and objects in the graph. It
-    enters twice, for unseen pairs:
+    object is a node and a class. After each epoch the feasibility :math:`\rho` (Eq. 14) is
+    estimated from the states of attributes and objects in the graph. It enters twice, for unseen
+    pairs:
 
     - as weight of the edges of a pair, :math:`w = \max(0, \rho)`; seen pairs have 1;
     - as margin in the loss, :math:`\cos(f, t_{ao}) - \alpha \rho`, where :math:`\alpha` rises to
@@ -47,8 +48,9 @@ class CoCGEHead(GraphHead):
 
     margins: Tensor
 
-    def __init__(self, *args: Any, world: str = 'closed', margin: float = 0.4,
-                 margin_epochs: int = 15, nodes: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, world: Literal['closed', 'open'] = 'closed',
+                 margin: Unsaved[float] = 0.4, margin_epochs: Unsaved[int] = 15,
+                 nodes: Nodes | None = None, **kwargs: Any) -> None:
         if world not in WORLDS:
             raise ValueError(f'head.world must be one of {WORLDS}, got {world!r}.')
         if world == 'open' and nodes not in (None, 'all'):
@@ -65,15 +67,25 @@ class CoCGEHead(GraphHead):
             # Not saved: the next epoch estimates them anew.
             self.register_buffer('margins', torch.where(seen, 0.0, OUTSIDE), persistent=False)
 
-    @torch.no_grad()
     def begin_epoch(self, epoch: int) -> None:
-        """Estimates the feasibility of all pairs from the graph as it is now.
+        """Estimates the feasibility anew, which a checkpoint does not hold.
 
         Args:
             epoch (int): Number of epochs that were trained.
         """
-        if self.world == 'closed' or not epoch:
-            return
+        if self.world == 'open' and epoch:
+            self._estimate(epoch)
+
+    def end_epoch(self, epoch: int) -> None:
+        """Estimates the feasibility of all pairs, for validation and the next epoch.
+
+        Args:
+            epoch (int): The epoch that ended, counted from 0.
+        """
+        self.begin_epoch(epoch + 1)
+
+    @torch.no_grad()
+    def _estimate(self, epoch: int) -> None:
         training = self.text.training
         self.text.eval()  # no dropout
         names = self.text.encode_attributes(), self.text.encode_objects()

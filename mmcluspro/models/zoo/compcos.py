@@ -4,13 +4,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmcluspro.fields import Unsaved, Width
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import Feasibility
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.pair_feasibility import feasibility_scores
+from mmcluspro.models.structures import Features, Logits, TrainStep
+from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
-
-from ..candidates import Candidates
-from ..heads.three_path_head import ThreePathHead
-from ..pair_feasibility import feasibility_scores
-from ..structures import Features, Logits, TrainStep
-from ..text import WordTableText
 
 
 @MODELS.register_module()
@@ -22,7 +23,7 @@ class LinearPairText(WordTableText):
         **kwargs: As in :class:`WordTableText`.
     """
 
-    def __init__(self, out_dim: int = 300, **kwargs: Any) -> None:
+    def __init__(self, out_dim: Width = 300, **kwargs: Any) -> None:
         super().__init__(out_dim=out_dim, **kwargs)
         self.composer = nn.Linear(2 * self.width, out_dim)
 
@@ -56,8 +57,11 @@ class CompCosHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.CompositionHead`.
     """
 
-    def __init__(self, *args: Any, margin: float | None = None, margin_epochs: int = 15,
-                 feasibility: str = 'trained', **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, margin: Unsaved[float | None] = None,
+                 margin_epochs: Unsaved[int] = 15, feasibility: Feasibility = 'trained',
+                 **kwargs: Any) -> None:
         super().__init__(*args, loss_weights=dict(attr=0, obj=0), fusion='composition',
                          feasibility=feasibility, **kwargs)
         if margin_epochs < 1:

@@ -9,7 +9,7 @@ import torch
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock
 from torch import Tensor, nn
 
-from ..peft import Injected
+from mmcluspro.models.peft import Injected
 
 MIXTURE = 'mixture'
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
+from mmcluspro.fields import Unsaved, Width, integer
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import CompositionHead, Portable, ThreePathHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.structures import Features, Logits, Scores, Texts
 from mmcluspro.registry import MODELS
-
-from ..candidates import Candidates
-from ..heads import CompositionHead, Portable, ThreePathHead
-from ..structures import Features, Logits, Scores, Texts
 
 
 def read(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -52,8 +53,8 @@ class CPFHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
     """
 
-    def __init__(self, *args: Any, in_channels: int, shallow: int = 3,
-                 loss_weights: dict | None = None, fusion: str = 'probability',
+    def __init__(self, *args: Any, in_channels: Width, shallow: Annotated[int, integer(1, 256)] = 3,
+                 loss_weights: Unsaved[dict | None] = None, fusion: Fusion = 'probability',
                  **kwargs: Any) -> None:
         super().__init__(*args, loss_weights=dict(attr=0.6, obj=0.4) | (loss_weights or {}),
                          fusion=fusion, **kwargs)

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.necks import mlp
+from mmcluspro.models.structures import TrainStep
+from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
-
-from ..heads.three_path_head import ThreePathHead
-from ..mlp import mlp
-from ..structures import TrainStep
-from ..text.word_table_text import WordTableText
 
 MAX_LOG_SIGMA = 10.0
 
@@ -77,9 +77,8 @@ class VariationalGraphText(WordTableText):
 
     node_pairs: Tensor
 
-    def __init__(self, out_dim: int = 1600, node_dim: int = 150,
-                 hidden_dim: int = 2048, pair_dim: int = 1000, dropout: float = 0.5,
-                 **kwargs: Any) -> None:
+    def __init__(self, out_dim: Width = 1600, node_dim: Width = 150, hidden_dim: Width = 2048,
+                 pair_dim: Width = 1000, dropout: Unsaved[float] = 0.5, **kwargs: Any) -> None:
         super().__init__(out_dim=out_dim, **kwargs)
         self.mean, self.log_sigma = (
             GraphEncoder(self.width, hidden_dim, node_dim, dropout) for _ in range(2))
@@ -147,8 +146,11 @@ class CVGAEHead(ThreePathHead):
         **kwargs: ``feasibility``, ``losses`` and ``init_cfg``.
     """
 
-    def __init__(self, *args: Any, pair_weight: float = 10.0, image_weight: float = 0.01,
-                 recon_weight: float = 1.0, **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, pair_weight: Unsaved[float] = 10.0,
+                 image_weight: Unsaved[float] = 0.01, recon_weight: Unsaved[float] = 1.0,
+                 **kwargs: Any) -> None:
         super().__init__(*args, fusion='composition', loss_weights=dict(attr=0, obj=0), **kwargs)
         weights = dict(pair=pair_weight, image=image_weight, recon=recon_weight)
         for name, weight in weights.items():

@@ -5,24 +5,80 @@ Learning".
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, number
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import CompositionHead, Portable, ThreePathHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.structures import Features, Logits, Texts, TrainStep
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads import CompositionHead, Portable, ThreePathHead
-from ..structures import Features, Logits, Texts, TrainStep
-from .attention_blocks import AttentionBlock, decomposed, primitive_means, require_one_path
+from .common import AttentionBlock, decomposed, primitive_means, require_one_path
 
 DIRECTIONS = ('t2i', 'i2t', 'BiF')
+Direction = Literal['t2i', 'i2t', 'BiF']
+
+
+def check_direction(direction: str) -> None:
+    """Refuses another word than those of :data:`DIRECTIONS`."""
+    if direction not in DIRECTIONS:
+        raise ValueError(f'head.direction must be one of {DIRECTIONS}, got {direction!r}.')
+
+
+class GuidedHead(ThreePathHead):
+    """What the two heads have in common: the losses, and no export.
+
+    Args:
+        *args: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+        weight (float): Share of the features without fusion. Defaults to 0.8.
+        prompt_weight (float): Weight of the loss without fusion. Defaults to 0.1.
+        loss_weights (dict, optional): Of 'attr', 'obj' and 'pair'. Defaults to None: 0.01, 0.01
+            and 1.
+        fusion (str): 'composition', the only one. Defaults to 'composition'.
+        **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+    """
+
+    def __init__(self, *args: Any, weight: Annotated[float, number(0, 1)] = 0.8,
+                 prompt_weight: Unsaved[float] = 0.1, loss_weights: Unsaved[dict | None] = None,
+                 fusion: Fusion = 'composition', **kwargs: Any) -> None:
+        super().__init__(*args, loss_weights=dict(attr=0.01, obj=0.01) | (loss_weights or {}),
+                         fusion=fusion, **kwargs)
+        require_one_path(self, fusion)
+        if not 0 <= weight <= 1:
+            raise ValueError(f'head.weight must lie in [0, 1], got {weight}.')
+        self.weight, self.prompt_weight = weight, prompt_weight
+
+    def without_fusion(self, features: Features, texts: Texts, candidates: Candidates) -> Tensor:
+        """Logits of the soft prompt, shape (B, P)."""
+        return ThreePathHead.compare(self, features, texts, candidates).composition
+
+    def guided(self, features: Features, texts: Texts, fused: Tensor,
+               labels: dict[str, Tensor]) -> TrainStep:
+        """The training step; logits of primitives are means of those without fusion."""
+        candidates = self.train_candidates
+        plain = self.without_fusion(features, texts, candidates)
+        attr, obj = (decomposed(plain, column, size) for column, size in zip(
+            candidates.pairs.T, (len(candidates.attributes), len(candidates.objects))))
+        return TrainStep(features, texts, Logits(attr, obj, fused), labels, candidates)
+
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
+        """Losses of the fused logits, of the primitives, and of the prompt without fusion."""
+        plain = self.without_fusion(step.features, step.texts, step.candidates)
+        return dict(super().terms(step), prompt_loss=self.prompt_weight * F.cross_entropy(
+            plain, step.labels['pair']))
+
+    def portable(self) -> Portable:
+        """Not possible: the image is fused with the texts."""
+        return CompositionHead.portable(self)
 
 
 @MODELS.register_module()
-class DFSPHead(ThreePathHead):
+class DFSPHead(GuidedHead):
     """Soft prompts whose decomposed features are fused with the tokens of the image.
 
     t_c is the text of pair c = (a, o), x the tokens of the image, the first of which is f.
@@ -42,36 +98,25 @@ class DFSPHead(ThreePathHead):
     those logits over its pairs.
 
     Args:
-        *args: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+        *args: As in :class:`GuidedHead`.
         in_channels (int): Width D of features, tokens and texts.
         direction (str): 't2i', 'i2t' or 'BiF'. Defaults to 't2i'.
-        weight (float): w; with 1 the head is a soft prompt without fusion. Defaults to 0.8.
         dropout (float): Dropout rate of what crosses over, and in the self blocks. Defaults to
             0.3.
-        prompt_weight (float): Weight of the loss without fusion. Defaults to 0.1.
-        loss_weights (dict, optional): Of 'attr', 'obj' and 'pair'. Defaults to None: 0.01, 0.01
-            and 1.
-        fusion (str): 'composition', the only one. Defaults to 'composition'.
         chunk_size (int): Number of texts of images (images times pairs) that are made together
             in i2t and BiF. Defaults to 16384.
-        **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
+        **kwargs: As in :class:`GuidedHead`; with ``weight`` 1 (w) the head is a soft prompt
+            without fusion.
     """
 
-    def __init__(self, *args: Any, in_channels: int, direction: str = 't2i', weight: float = 0.8,
-                 dropout: float = 0.3, prompt_weight: float = 0.1,
-                 loss_weights: dict | None = None, fusion: str = 'composition',
-                 chunk_size: int = 16384, **kwargs: Any) -> None:
-        super().__init__(*args, loss_weights=dict(attr=0.01, obj=0.01) | (loss_weights or {}),
-                         fusion=fusion, **kwargs)
-        require_one_path(self, fusion)
-        if direction not in DIRECTIONS:
-            raise ValueError(f'head.direction must be one of {DIRECTIONS}, got {direction!r}.')
-        if not 0 <= weight <= 1:
-            raise ValueError(f'head.weight must lie in [0, 1], got {weight}.')
+    def __init__(self, *args: Any, in_channels: Width, direction: Direction = 't2i',
+                 dropout: Unsaved[float] = 0.3, chunk_size: Unsaved[int] = 16384,
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        check_direction(direction)
         if chunk_size < 1:
             raise ValueError(f'head.chunk_size must be at least 1, got {chunk_size}.')
-        self.direction, self.weight = direction, weight
-        self.prompt_weight, self.chunk_size = prompt_weight, chunk_size
+        self.direction, self.chunk_size = direction, chunk_size
         self.drop = nn.Dropout(dropout)
         self.self_image = AttentionBlock(in_channels, cross=False, mlp_drop=dropout)
         self.self_text = AttentionBlock(in_channels, cross=False, mlp_drop=dropout)
@@ -171,20 +216,6 @@ class DFSPHead(ThreePathHead):
 
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
         """Texts and logits over the seen pairs; those of primitives are means without fusion."""
-        candidates = self.train_candidates
-        texts = self.texts(candidates, False)
-        fused = self.compare(features, texts, candidates).composition
-        plain = super().compare(features, texts, candidates).composition
-        attr, obj = (decomposed(plain, column, size) for column, size in zip(
-            candidates.pairs.T, (len(candidates.attributes), len(candidates.objects))))
-        return TrainStep(features, texts, Logits(attr, obj, fused), labels, candidates)
-
-    def terms(self, step: TrainStep) -> dict[str, Tensor]:
-        """Losses of the fused logits, of the primitives, and of the prompt without fusion."""
-        plain = super().compare(step.features, step.texts, step.candidates).composition
-        return dict(super().terms(step), prompt_loss=self.prompt_weight * F.cross_entropy(
-            plain, step.labels['pair']))
-
-    def portable(self) -> Portable:
-        """Not possible: the image is fused with the texts."""
-        return CompositionHead.portable(self)
+        texts = self.texts(self.train_candidates, False)
+        fused = self.compare(features, texts, self.train_candidates).composition
+        return self.guided(features, texts, fused, labels)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..structures import Features, Logits, Scores, TrainStep, as_features
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead
+from mmcluspro.models.structures import Features, Logits, Scores, TrainStep, as_features
 
 
 def other_rows(rows: Tensor, count: int, shape: Sequence[int] = ()) -> Tensor:
@@ -41,7 +42,7 @@ class DistanceHead(CompositionHead):
 
     link = 'identity'
 
-    def __init__(self, *args: Any, margin: float = 0.5, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, margin: Unsaved[float] = 0.5, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if margin < 0:
             raise ValueError(f'head.margin must not be negative, got {margin}.')

@@ -6,16 +6,17 @@ Learning".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from mmcluspro.fields import Unsaved, integer
+from mmcluspro.models.text import SoftPrompt
+from mmcluspro.models.text.prompts import Embed, Learn, PromptParts
 from mmcluspro.registry import MODELS
 
-from ..text import SoftPrompt
-from ..text.prompt import Embed, PromptParts
-from .label_graph import GraphConvolutions, LabelGraph
+from .common import GraphConvolutions, LabelGraph
 from .pcvl import PCVLHead
 
 
@@ -25,7 +26,7 @@ class GraphPrompt(SoftPrompt):
 
     With the fixed token embeddings e of the names, the nodes start at e_a, e_o and
     (e_a + e_o) / 2 for a pair; θ = Â relu(Â H W_1 + b_1) W_2 + b_2, where Â averages over a node
-    and its neighbours (:class:`~mmcluspro.models.zoo.label_graph.LabelGraph`). The context v and
+    and its neighbours (:class:`~mmcluspro.models.zoo.common.LabelGraph`). The context v and
     the convolutions learn. A name that is added after training is a node without neighbours.
 
     Args:
@@ -43,9 +44,10 @@ class GraphPrompt(SoftPrompt):
     graph: LabelGraph | None
     pairs: Tensor
 
-    def __init__(self, attributes: Sequence[str], objects: Sequence[str], embed: Embed,
-                 hidden: int = 4096, graph_dropout: float = 0.5, residual: bool = False,
-                 learn: Sequence[str] = ('context', ), **kwargs: Any) -> None:
+    def __init__(self, attributes: Unsaved[Sequence[str]], objects: Unsaved[Sequence[str]],
+                 embed: Unsaved[Embed], hidden: Annotated[int, integer(1, 32768)] = 4096,
+                 graph_dropout: Unsaved[float] = 0.5, residual: bool = False,
+                 learn: Learn = ('context', ), **kwargs: Any) -> None:
         super().__init__(attributes, objects, embed, learn=learn, **kwargs)
         if 'vocabulary' in learn or self.names != 'mean':
             raise ValueError("prompt.learn of GraphPrompt takes 'context' alone, and prompt.names "

@@ -1,19 +1,18 @@
 """Pairs composed by convolutions over a graph of attributes, objects and pairs (CGE, Co-CGE)."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, Widths
+from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.device import free_bytes
 
-from ..text.word_table_text import WordTableText
-from .label_graph import label_edges
-from .pair_rows import pair_rows
+from .common import label_edges, pair_rows
 
 SMALL = 1 << 28  # bytes that are there on any machine
 
@@ -58,7 +57,8 @@ def name_rows(pairs: Tensor, weights: Tensor, attributes: int, objects: int) -> 
 
     An attribute hears itself (weight 1), and by each of its pairs the object and the pair (weight
     w each); objects likewise. Rows are divided by their sum, :math:`1 + 2 \sum w`. Rows of pairs
-    need no matrix: a pair hears itself, its attribute and its object, one third each.
+    need no matrix: a pair hears itself, its attribute and its object, one third each, or without
+    loops the two names, one half each.
 
     Args:
         pairs (Tensor): Attribute and object of the pairs in the graph, shape (N, 2).
@@ -102,15 +102,19 @@ class GraphText(WordTableText):
         hidden_dims (Sequence[int]): Widths between the layers. Defaults to (4096,).
         dropout (float): On the input of each layer. Defaults to 0.5.
         last_dropout (bool): Whether the last layer has it, too. Defaults to True.
+        pair_loops (bool): Whether pairs are connected with themselves. Names always are. Defaults
+            to True.
         **kwargs: As in :class:`~mmcluspro.models.text.WordTableText`.
     """
 
     node_pairs: Tensor
     weights: Tensor
 
-    def __init__(self, out_dim: int = 512, hidden_dims: Sequence[int] = (4096, ),
-                 dropout: float = 0.5, last_dropout: bool = True, **kwargs: Any) -> None:
+    def __init__(self, out_dim: Width = 512, hidden_dims: Widths = (4096, ),
+                 dropout: Unsaved[float] = 0.5, last_dropout: Unsaved[bool] = True,
+                 pair_loops: bool = True, **kwargs: Any) -> None:
         super().__init__(out_dim=out_dim, **kwargs)
+        self.pair_loops = pair_loops
         dims = [self.width, *hidden_dims, out_dim]
         count = len(dims) - 1
         self.convs = nn.ModuleList(
@@ -182,9 +186,13 @@ class GraphText(WordTableText):
                 from_names, from_pairs = layer.send(names), layer.send(pairs)
                 heard = torch.sparse.mm(self.name_rows(), torch.cat([from_names, from_pairs]))
                 names = layer.receive(heard)
-                pairs = layer.receive((from_pairs + from_names[attr] + from_names[obj]) / 3)
+                pairs = layer.receive(self.heard(from_pairs, from_names[attr], from_names[obj]))
                 messages.append(from_names)
         return GraphStates(words, messages, names, pairs)
+
+    def heard(self, own: Tensor, attr: Tensor, obj: Tensor) -> Tensor:
+        """What pairs hear of their own messages and those of their names, (P, width) each."""
+        return (own + attr + obj) / 3 if self.pair_loops else (attr + obj) / 2
 
     def embed(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
         start = len(parts.words[0])
@@ -208,5 +216,6 @@ class GraphText(WordTableText):
         start = len(parts.words[0])
         with torch.autocast(states.device.type, enabled=False):
             for layer, names in zip(self.layers, parts.messages):
-                states = layer.receive((layer.send(states) + names[attr] + names[start + obj]) / 3)
+                states = layer.receive(
+                    self.heard(layer.send(states), names[attr], names[start + obj]))
         return states

@@ -1,14 +1,17 @@
 """KG-SP: two independent classifiers, and outside knowledge of which pairs are feasible."""
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.fields import Part, Unsaved, Width
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import Feasibility
+from mmcluspro.models.structures import Features, TrainStep
+from mmcluspro.models.text.encoder import TextEncoder
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..structures import Features, TrainStep
 from .product import ProductHead
 
 
@@ -35,8 +38,9 @@ class KGSPHead(ProductHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.CompositionHead`.
     """
 
-    def __init__(self, space: CompositionSpace | dict, text: dict, in_channels: int,
-                 feasibility: str = 'relatedness', **kwargs: Any) -> None:
+    def __init__(self, space: Unsaved[CompositionSpace | dict],
+                 text: Annotated[dict, Part((TextEncoder, ))], in_channels: Width,
+                 feasibility: Feasibility = 'relatedness', **kwargs: Any) -> None:
         super().__init__(space, text, feasibility=feasibility, **kwargs)
         self.attr_classifier = nn.Linear(in_channels, len(self.space.attributes))
         self.obj_classifier = nn.Linear(in_channels, len(self.space.objects))

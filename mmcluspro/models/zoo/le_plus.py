@@ -1,13 +1,13 @@
 """LE+: images and pairs in one space, compared by distance."""
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from mmcluspro.fields import Width, Widths
+from mmcluspro.models.necks import mlp
+from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 
-from ..mlp import mlp
-from ..text import WordTableText
 from .distance import DistanceHead
 
 
@@ -23,8 +23,7 @@ class LEPlusText(WordTableText):
 
     unit_norm = False
 
-    def __init__(self, hidden: Sequence[int] = (600, ), out_dim: int = 300,
-                 **kwargs: Any) -> None:
+    def __init__(self, hidden: Widths = (600, ), out_dim: Width = 300, **kwargs: Any) -> None:
         super().__init__(out_dim=out_dim, **kwargs)
         self.composer = mlp((2 * self.width, *hidden, out_dim), last_act=True)
 

@@ -5,17 +5,18 @@ Learning".
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, integer
+from mmcluspro.models.heads import TroikaHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.heads.troika import Memory, TractionLayer
+from mmcluspro.models.structures import PATHS, Features
 from mmcluspro.registry import MODELS
-
-from ..heads import TroikaHead
-from ..heads.traction import Memory, TractionLayer
-from ..structures import Features
 
 
 def aggregator(layers: int, dim: int, dropout: float) -> nn.Module:
@@ -110,14 +111,17 @@ class MSCIHead(TroikaHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.TroikaHead`.
     """
 
-    def __init__(self, *args: Any, low: int = 3, high: int = 3, dropout: float = 0.1,
-                 scale: float = 0.1, fusion: str = 'logits', **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('traction', )
+
+    def __init__(self, *args: Any, low: Annotated[int, integer(1, 256)] = 3,
+                 high: Annotated[int, integer(1, 256)] = 3, dropout: Unsaved[float] = 0.1,
+                 scale: Unsaved[float] = 0.1, fusion: Fusion = 'logits', **kwargs: Any) -> None:
         super().__init__(*args, fusion=fusion, traction=dict(
             type='mmcluspro.MultiStageTraction', low=low, high=high, dropout=dropout,
             scale=scale), **kwargs)
 
-    def remember(self, features: Features) -> Memory:
-        """Keys and values of the low and high layers."""
+    def remember(self, features: Features) -> list[Memory]:
+        """Keys and values of the low and high layers, the same for all paths."""
         numbers = sorted(int(name[6:]) for name in features.extra if name.startswith('layer_'))
         wanted = max(self.traction.counts)
         if len(numbers) < wanted:
@@ -132,4 +136,4 @@ class MSCIHead(TroikaHead):
         if layers[0].shape[-1] != width:
             raise ValueError(f'MSCIHead needs layers of width {width}, got '
                              f'{layers[0].shape[-1]}: set backbone.project_layers=True.')
-        return self.traction.remember(layers)
+        return [self.traction.remember(layers)] * len(PATHS)

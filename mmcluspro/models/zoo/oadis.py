@@ -3,22 +3,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width
+from mmcluspro.models.heads.three_path import ThreePathHead
+from mmcluspro.models.necks import Neck, mlp
+from mmcluspro.models.structures import Features, TrainStep, as_features
+from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
 
-from ..heads.three_path_head import ThreePathHead
-from ..structures import Features, TrainStep, as_features
-from .pair_rows import draw, pair_rows, sharing
+from .common import draw, pair_rows, sharing
 
 
 @MODELS.register_module()
-class OADisNeck(BaseModule):
+class OADisNeck(Neck):
     """Embeds every location of the image; f_c is a linear layer of their mean.
 
     Locations are the tokens of the backbone without the first, the class token. A backbone
@@ -31,8 +34,8 @@ class OADisNeck(BaseModule):
         dropout (float): Of whole channels of the embedded locations. Defaults to 0.3.
     """
 
-    def __init__(self, in_channels: int, hidden: int, out_channels: int,
-                 dropout: float = 0.3) -> None:
+    def __init__(self, in_channels: Width, hidden: Width, out_channels: Width,
+                 dropout: Unsaved[float] = 0.3) -> None:
         super().__init__()
         self.embed = nn.Linear(in_channels, hidden, bias=False)
         self.norm = nn.BatchNorm1d(hidden)
@@ -51,6 +54,55 @@ class OADisNeck(BaseModule):
         states = self.dropout(states)
         return replace(features, composition=self.final(states.mean(dim=2)),
                        tokens=states.transpose(1, 2))
+
+
+@MODELS.register_module()
+class OADisText(WordTableText):
+    """The released text side: linear layers on names, and a composer of pairs.
+
+    With word vectors w_a, w_o, a pair is a linear layer on [w_o, w_a], or with
+    ``composer='conditioned'`` an MLP on [w_o, relu(W (relu(U w_o) * relu(V w_a)))].
+
+    Args:
+        attributes (Sequence[str]): Raw names.
+        objects (Sequence[str]): Raw names.
+        path (str, optional): As in :class:`~mmcluspro.models.text.WordTableText`.
+        out_dim (int): Width of the features. Defaults to 300.
+        composer (str): 'linear' or 'conditioned'. Defaults to 'linear'.
+        hidden (int): Of the conditioned composer. Defaults to 600.
+        dropout (float): Before the layers of names and the composer. Defaults to 0.1.
+        **kwargs: As in :class:`~mmcluspro.models.text.WordTableText`.
+    """
+
+    def __init__(self, attributes: Unsaved[Sequence[str]], objects: Unsaved[Sequence[str]],
+                 path: Unsaved[str | Path | None], out_dim: Width = 300,
+                 composer: Literal['linear', 'conditioned'] = 'linear', hidden: Width = 600,
+                 dropout: Unsaved[float] = 0.1, **kwargs: Any) -> None:
+        super().__init__(attributes, objects, path, out_dim, **kwargs)
+        if composer not in ('linear', 'conditioned'):
+            raise ValueError("text.composer must be 'linear' or 'conditioned', got "
+                             f'{composer!r}.')
+        width = self.width
+        self.drop = nn.Dropout(dropout)
+        self.attr_proj, self.obj_proj = nn.Linear(width, out_dim), nn.Linear(width, out_dim)
+        self.codes = None
+        if composer == 'conditioned':
+            self.codes = nn.ModuleDict({
+                'object': nn.Linear(width, hidden), 'attribute': nn.Linear(width, hidden),
+                'joined': nn.Linear(hidden, hidden)})
+            self.composer: nn.Module = mlp((width + hidden, hidden, out_dim))
+        else:
+            self.composer = nn.Linear(2 * width, out_dim)
+
+    def single(self, path: str, vectors: Tensor) -> Tensor:
+        return (self.attr_proj if path == 'attribute' else self.obj_proj)(self.drop(vectors))
+
+    def compose(self, parts: tuple[Tensor, Tensor], pairs: Tensor) -> Tensor:
+        attr, obj = parts[0][pairs[:, 0]], parts[1][pairs[:, 1]]
+        if self.codes is not None:
+            joined = self.codes['object'](obj).relu() * self.codes['attribute'](attr).relu()
+            attr = self.codes['joined'](joined).relu()
+        return self.composer(self.drop(torch.cat([obj, attr], dim=1)))
 
 
 class Compared(NamedTuple):
@@ -112,8 +164,10 @@ class OADisHead(ThreePathHead):
         **kwargs: ``feasibility``, ``losses`` and ``init_cfg``.
     """
 
-    def __init__(self, *args: Any, in_channels: int, dim: int, sharpness: float = 10.0,
-                 weights: dict | None = None, **kwargs: Any) -> None:
+    fixed: tuple[str, ...] = ('fusion', )
+
+    def __init__(self, *args: Any, in_channels: Width, dim: Width, sharpness: Unsaved[float] = 10.0,
+                 weights: Unsaved[dict | None] = None, **kwargs: Any) -> None:
         super().__init__(*args, fusion='composition', loss_weights=dict(attr=0, obj=0), **kwargs)
         default = dict(attr=0.25, obj=0.25, both=0.1, seen=0.05, unseen=0.05)
         unknown = set(weights or {}) - set(default)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import ThreePathHead
+from mmcluspro.models.heads.three_path import Fusion
+from mmcluspro.models.structures import Features, Logits, Texts
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads import ThreePathHead
-from ..structures import Features, Logits, Texts
-from .attention_blocks import require_one_path
+from .common import require_one_path
 
 
 @MODELS.register_module()
@@ -36,8 +38,8 @@ class PCVLHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
     """
 
-    def __init__(self, *args: Any, loss_weights: dict | None = None, fusion: str = 'composition',
-                 **kwargs: Any) -> None:
+    def __init__(self, *args: Any, loss_weights: Unsaved[dict | None] = None,
+                 fusion: Fusion = 'composition', **kwargs: Any) -> None:
         super().__init__(*args, loss_weights=dict(attr=0.0, obj=0.0) | (loss_weights or {}),
                          fusion=fusion, **kwargs)
         require_one_path(self, fusion)

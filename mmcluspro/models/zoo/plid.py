@@ -7,24 +7,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor
+from open_clip.transformer import QuickGELU
+from torch import Tensor, nn
 from torch.distributions import Beta
 from torch.nn import functional as F
 
 from mmcluspro.errors import FileError
+from mmcluspro.fields import Unsaved, Width, integer, items, number, text
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import Portable, ThreePathHead
+from mmcluspro.models.heads.base import Arrays
+from mmcluspro.models.necks import Neck
+from mmcluspro.models.structures import (
+    PATHS,
+    Features,
+    Logits,
+    Scores,
+    Texts,
+    TrainStep,
+    as_features,
+    with_width,
+)
+from mmcluspro.models.text import CLIPText
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads import Portable, ThreePathHead
-from ..heads.portable import Arrays
-from ..structures import PATHS, Features, Logits, Scores, Texts, TrainStep, as_features
-from ..text import CLIPText
-from .attention_blocks import AttentionBlock, primitive_means
+from .common import AttentionBlock, primitive_means
 
 # Of a pair for which no file has sentences: {0} is the attribute, {1} the object.
 TEMPLATES = (
@@ -49,12 +62,15 @@ class PLIDText(CLIPText):
             ``{"red,circle": ["A circle painted red.", …]}``, raw names. Defaults to None: all
             pairs have the templates.
         attn_dropout (float): Dropout rate of the attention and in the MLP. Defaults to 0.1.
+        released (bool): As the released code: t' and d keep their length, the block starts at
+            random and has dropout twice in its MLP. Defaults to False.
         **kwargs: As in :class:`~mmcluspro.models.text.CLIPText`.
     """
 
-    def __init__(self, *args: Any, num_texts: int = len(TEMPLATES),
-                 templates: Sequence[str] = TEMPLATES, descriptions: str | None = None,
-                 attn_dropout: float = 0.1, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, num_texts: Annotated[int, integer(1, 1000)] = len(TEMPLATES),
+                 templates: Annotated[Sequence[str], items(text(), 1, 1000)] = TEMPLATES,
+                 descriptions: str | None = None, attn_dropout: Unsaved[float] = 0.1,
+                 released: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not 1 <= num_texts <= len(templates):
             raise ValueError(f'text.num_texts must lie in [1, {len(templates)}], the number of '
@@ -66,7 +82,9 @@ class PLIDText(CLIPText):
                                  f'object, and no other brackets, got {template!r}.')
         self.templates = tuple(templates[:num_texts])
         self.written = read_descriptions(descriptions, num_texts) if descriptions else {}
-        self.enhance = AttentionBlock(self.out_dim, True, attn_dropout, attn_dropout)
+        self.unit_norm = not released
+        self.enhance = AttentionBlock(self.out_dim, True, attn_dropout, attn_dropout,
+                                      identity=not released, drop_twice=released)
 
     def sentences(self, pairs: Tensor) -> list[str]:
         """The sentences of pairs (P, 2), N for each, in their order."""
@@ -79,7 +97,7 @@ class PLIDText(CLIPText):
         return found
 
     def describe(self, pairs: Tensor) -> Tensor:
-        """Features of the sentences of pairs, unit norm, shape (P, N, D)."""
+        """Features of the sentences of pairs, shape (P, N, D)."""
         return self.encode_sentences(self.sentences(pairs)).unflatten(0, (len(pairs), -1))
 
     def embed(self, path: str, parts: Any, pairs: Tensor | None) -> Tensor:
@@ -91,6 +109,29 @@ class PLIDText(CLIPText):
         return torch.cat([
             self.enhance(text[:, None], self.describe(part).to(text))[:, 0]
             for text, part in zip(found.split(size), pairs.split(size))])
+
+
+@MODELS.register_module()
+class PLIDNeck(Neck):
+    """f → f_a = MLP_a(f), f_o = MLP_o(f), f_c = f, as in the released code.
+
+    Args:
+        in_channels (int): Width D of f. Each MLP has one hidden layer of 4 D and QuickGELU.
+        dropout (float): After the activation. Defaults to 0.1.
+    """
+
+    def __init__(self, in_channels: Width, dropout: Unsaved[float] = 0.1) -> None:
+        super().__init__()
+        self.in_channels = in_channels
+        self.attribute, self.object = (nn.Sequential(
+            nn.Linear(in_channels, 4 * in_channels), QuickGELU(), nn.Dropout(dropout),
+            nn.Linear(4 * in_channels, in_channels)) for _ in range(2))
+
+    def forward(self, inputs: Features | Tensor | Sequence[Tensor]) -> Features:
+        """f of shape (B, D) → f_a, f_o and f_c, (B, D) each."""
+        features = with_width(inputs, self.in_channels)
+        f = features.composition
+        return replace(features, attribute=self.attribute(f), object=self.object(f))
 
 
 def read_descriptions(path: str, num_texts: int) -> dict[tuple[str, str], list[str]]:
@@ -129,7 +170,8 @@ class PLIDHead(ThreePathHead):
                 in testing.
 
     The texts of a class are the samples unit(t'_c + d_n) with the diagonal covariance Σ between
-    classes. The loss is the cross-entropy of the logits plus the upper bound
+    classes; t' and d have unit norm, or their own length with ``text.released``. The loss
+    is the cross-entropy of the logits plus the upper bound
 
         ½ τ⁻² f² · (Σ_yy + Σ_jj − 2 Σ_yj)    for each class j beside the true one y,
 
@@ -148,9 +190,10 @@ class PLIDHead(ThreePathHead):
         **kwargs: As in :class:`~mmcluspro.models.heads.ThreePathHead`; ``fusion`` has no meaning.
     """
 
-    def __init__(self, *args: Any, beta: Sequence[float] = (1.0, 9.0), smoothing: float = 0.0,
-                 group_objects: bool = False, loss_weights: dict | None = None,
-                 **kwargs: Any) -> None:
+    def __init__(self, *args: Any,
+                 beta: Annotated[Sequence[float], items(number(1e-6, 1e6), 2, 2)] = (1.0, 9.0),
+                 smoothing: Unsaved[float] = 0.0, group_objects: Unsaved[bool] = False,
+                 loss_weights: Unsaved[dict | None] = None, **kwargs: Any) -> None:
         super().__init__(*args, loss_weights=dict(attr=0.01, obj=0.01) | (loss_weights or {}),
                          **kwargs)
         if not isinstance(self.text, PLIDText):
@@ -174,12 +217,22 @@ class PLIDHead(ThreePathHead):
         return self.beta[0] / sum(self.beta)
 
     def texts(self, candidates: Candidates, primitives: bool = True) -> Texts:
-        """Texts of pairs that read their descriptions, and their means per primitive."""
+        """Texts of pairs that read their descriptions and their means per primitive, unit norm."""
+        return self.unit(self.centres(candidates))
+
+    def centres(self, candidates: Candidates) -> Texts:
+        """The texts to which descriptions are added: unit norm, or as ``text.released`` says."""
         pair = self.text.encode_pairs(candidates.text_pairs)
         sizes = len(candidates.attributes), len(candidates.objects)
-        attr, obj = (F.normalize(primitive_means(pair, column, size)[0], dim=1)
+        attr, obj = (primitive_means(pair, column, size)[0]
                      for column, size in zip(candidates.pairs.T, sizes))
-        return Texts(attr, obj, pair)
+        found = Texts(attr, obj, pair)
+        return self.unit(found) if self.text.unit_norm else found
+
+    @staticmethod
+    def unit(texts: Texts) -> Texts:
+        """The same with unit norm."""
+        return Texts._make(F.normalize(text, dim=1) for text in texts if text is not None)
 
     def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
         """Softmax of the fused logits over candidates."""
@@ -193,8 +246,8 @@ class PLIDHead(ThreePathHead):
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
         """Texts and logits over the seen pairs, those of pairs fused with a β drawn anew."""
         candidates = self.train_candidates
-        texts = self.texts(candidates)
-        logits = self.compare(features, texts, candidates)
+        texts = self.centres(candidates)
+        logits = self.compare(features, self.unit(texts), candidates)
         first, second = (torch.tensor(value) for value in self.beta)
         share = float(Beta(first, second).sample())
         return TrainStep(features, texts, logits._replace(

@@ -3,9 +3,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..structures import Features, Logits, Scores, Texts, TrainStep, as_features
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead
+from mmcluspro.models.structures import Features, Logits, Scores, Texts, TrainStep, as_features
 
 
 class ProductHead(CompositionHead):

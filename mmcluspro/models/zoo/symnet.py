@@ -1,15 +1,16 @@
 """SymNet: attributes are added to and removed from an image, as the elements of a group."""
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.necks import mlp
+from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..mlp import mlp
-from ..structures import Features, TrainStep
 from .distance import other_rows
 from .product import ProductHead
 
@@ -68,12 +69,21 @@ class SymNetHead(ProductHead):
         dropout (float): Dropout rate of all MLPs. Defaults to 0.5.
         loss_weights (dict): Of 'attr', 'obj', 'sym', 'axiom' and 'triplet'. Defaults to the
             published 1, 1, 0.01, 0.03 and 0.5.
+        draw (str): Where b comes from: 'attribute' is any other attribute, each as likely;
+            'pair' is that of another seen pair, as in the released code, which may be a itself.
+            Defaults to 'attribute'.
         **kwargs: As in :class:`~mmcluspro.models.heads.CompositionHead`.
     """
 
-    def __init__(self, *args: Any, in_channels: int, hidden: int = 512, coupling_hidden: int = 768,
-                 dropout: float = 0.5, loss_weights: dict | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, in_channels: Width, hidden: Width = 512,
+                 coupling_hidden: Width = 768, dropout: Unsaved[float] = 0.5,
+                 loss_weights: Unsaved[dict | None] = None,
+                 draw: Unsaved[Literal['attribute', 'pair']] = 'attribute',
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if draw not in ('attribute', 'pair'):
+            raise ValueError(f"head.draw must be 'attribute' or 'pair', got {draw!r}.")
+        self.draw = draw
         self.loss_weights = dict(attr=1.0, obj=1.0, sym=0.01, axiom=0.03, triplet=0.5)
         unknown = set(loss_weights or {}) - set(self.loss_weights)
         if unknown:
@@ -98,11 +108,18 @@ class SymNetHead(ProductHead):
         return (self.remove(f, attributes) - f).norm(dim=2) - (self.add(f, attributes) - f).norm(
             dim=2)
 
+    def others(self, step: TrainStep) -> Tensor:
+        """The attribute b of each image, shape (B,)."""
+        if self.draw == 'attribute':
+            return other_rows(step.labels['attr'], len(self.space.attributes))
+        seen = step.candidates.pairs
+        return seen[other_rows(step.labels['pair'], len(seen)), 0]
+
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
         """The five losses."""
         f, attr, obj = step.features.composition, step.labels['attr'], step.labels['obj']
         vectors = self.text.encode_attributes()
-        own, other = vectors[attr], vectors[other_rows(attr, len(vectors))]
+        own, other = vectors[attr], vectors[self.others(step)]
         added, removed = self.add(f, own), self.remove(f, own)
         wrong_added, wrong_removed = self.add(f, other), self.remove(f, other)
         moved, objects = step.logits.attribute, step.logits.object

@@ -1,16 +1,17 @@
 """TMN: a small network of modules whose wiring depends on the pair that is asked about."""
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mmcluspro.fields import Unsaved, Width, integer
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead
+from mmcluspro.models.structures import Features, Logits, Scores, Texts, TrainStep, as_features
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads.base_head import CompositionHead
-from ..structures import Features, Logits, Scores, Texts, TrainStep, as_features
 from .distance import other_rows
 
 
@@ -75,9 +76,11 @@ class TMNHead(CompositionHead):
 
     link = 'identity'
 
-    def __init__(self, *args: Any, in_channels: int, num_layers: int = 3, num_modules: int = 24,
-                 width: int = 16, gate_width: int = 64, num_negatives: int = 600,
-                 chunk_size: int = 16384, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, in_channels: Width,
+                 num_layers: Annotated[int, integer(1, 64)] = 3,
+                 num_modules: Annotated[int, integer(1, 1024)] = 24, width: Width = 16,
+                 gate_width: Width = 64, num_negatives: Unsaved[int] = 600,
+                 chunk_size: Unsaved[int] = 16384, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, value in dict(num_layers=num_layers, num_modules=num_modules,
                                 num_negatives=num_negatives, chunk_size=chunk_size).items():

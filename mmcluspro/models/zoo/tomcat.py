@@ -6,18 +6,19 @@ Learning".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmcluspro.fields import integer, number
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads import CompositionHead, Portable
+from mmcluspro.models.structures import Features, Scores, as_features
 from mmcluspro.registry import MODELS
 
-from ..candidates import Candidates
-from ..heads import CompositionHead, Portable
-from ..structures import Features, Scores, as_features
 from .pcvl import PCVLHead
 
 MOST_PAIRS = 8192  # with a queue: the alignment compares all of them with each other
@@ -182,10 +183,15 @@ class TOMCATHead(PCVLHead):
         **kwargs: As in :class:`PCVLHead`.
     """
 
-    def __init__(self, *args: Any, test_time: bool = True, capacity: int = 3, alpha: float = 0.5,
-                 beta: float = 7.5, theta: float = 1.0, test_lr: float = 5e-6,
-                 test_decay: float = 1e-3, test_eps: float = 1e-3, align_weight: float = 3.5,
-                 **kwargs: Any) -> None:
+    def __init__(self, *args: Any, test_time: bool = True,
+                 capacity: Annotated[int, integer(1, 100)] = 3,
+                 alpha: Annotated[float, number(0, 1e6)] = 0.5,
+                 beta: Annotated[float, number(0, 1e6)] = 7.5,
+                 theta: Annotated[float, number(0, 1e6)] = 1.0,
+                 test_lr: Annotated[float, number(0, 1e6)] = 5e-6,
+                 test_decay: Annotated[float, number(0, 1e6)] = 1e-3,
+                 test_eps: Annotated[float, number(1e-12, 1e6)] = 1e-3,
+                 align_weight: Annotated[float, number(0, 1e6)] = 3.5, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if capacity < 1:
             raise ValueError(f'head.capacity must be at least 1, got {capacity}.')

@@ -1,25 +1,27 @@
 """The report: one HTML file that needs nothing else, no script and no network."""
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from mmcluspro.apis.prototype_images import PrototypeImages, data_address
+from mmcluspro.artefact.prototype_images import PrototypeImages, data_address
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks.console_text import measured
 from mmcluspro.evaluation import ClassRow
 from mmcluspro.utils.atomic import write_text
 from mmcluspro.version import __version__
+from mmcluspro.visualization.confusion import Confusion
+from mmcluspro.visualization.report import report_parts as parts
 
-from ..confusion import Confusion
-from . import report_parts as parts
 from .run_history import RunFiles
 
+TESTED = ('Accuracy on test images of seen and unseen pairs. mmcluspro predict uses one bias, '
+          'chosen on validation, and chooses from all known pairs.')
+PAPERS = ('Papers report the best value of each column over all biases, among the pairs of the '
+          'test.')
 STYLE = Path(__file__).with_name('report.css')
-NEXT = ('predict {name} photos/ --out result.csv', 'demo {name}', 'cases {name}',
-        'confusion {name}')
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Report:
 
     Args:
         title (str): Name of the run.
-        checkpoint (str): For the commands to type next. Defaults to ''.
+        commands (Sequence[str]): To type next. Defaults to ().
         facts (Sequence[tuple[str, str]]): Name and value: model, data, date and so on.
         notes (Sequence[str]): What is missing and why.
         run (RunFiles): What the work folder holds.
@@ -59,7 +61,7 @@ class Report:
         offsets (Mapping): Rows of a bank by primitive, by branch.
     """
     title: str
-    checkpoint: str = ''
+    commands: Sequence[str] = ()
     facts: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
     run: RunFiles = field(default_factory=RunFiles)
@@ -82,11 +84,8 @@ def page(report: Report) -> str:
     """The whole file."""
     body = [
         _header(report),
-        parts.section('Numbers', _words(
-            'Accuracy on test images of seen and unseen pairs. mmcluspro predict uses one bias, '
-            'chosen on validation, and chooses from all known pairs. Papers report the best value '
-            'of each column over all biases, among the pairs of the test.'),
-            parts.numbers(report.run.metrics))
+        parts.section('Numbers', _words(' '.join(measured(report.run.metrics) or [TESTED])
+                                        + ' ' + PAPERS), parts.numbers(report.run.metrics))
         if report.run.metrics else '',
         parts.section('Curves', parts.charts(report.run)),
         parts.section('Worst classes', parts.worst(report.tables)),
@@ -147,8 +146,6 @@ def _prototypes(report: Report) -> str:
 
 def _next(report: Report) -> str:
     made = _words(f'Made by mmcluspro {__version__}.')
-    if not report.checkpoint:
+    if not report.commands:
         return made
-    name = shlex.quote(report.checkpoint)  # people paste these lines into a shell
-    lines = '\n'.join(f'mmcluspro {line}'.format(name=name) for line in NEXT)
-    return parts.section('Next', f'<pre>{escape(lines)}</pre>', made)
+    return parts.section('Next', f'<pre>{escape(chr(10).join(report.commands))}</pre>', made)

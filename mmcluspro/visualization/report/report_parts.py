@@ -6,19 +6,21 @@ from html import escape
 
 import numpy as np
 
-from mmcluspro.apis.prototype_images import PrototypeImages, ShownPrototype
+from mmcluspro.artefact.prototype_images import PrototypeImages, ShownPrototype
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks.console_text import interval
 from mmcluspro.evaluation import ClassRow
+from mmcluspro.visualization.confusion import OTHERS, Confusion
+from mmcluspro.visualization.primitives import BRANCHES, names_of
 
-from ..confusion import OTHERS, Confusion
-from ..primitives import BRANCHES, names_of
 from .run_history import RunFiles
 from .svg_chart import line_chart
 
 ROWS = (('As predict will answer', 'predict', ''),
         ('… with --prefer seen', 'predict', '_prefer_seen'),
         ('… with --prefer unseen', 'predict', '_prefer_unseen'),
-        ('As papers report it', 'czsl', ''), ('… in the open world', 'czsl_open', ''))
+        ('As papers report it', 'czsl', ''), ('… in the open world', 'czsl_open', ''),
+        ('Two logistic regressions', 'regressions', ''))
 COLUMNS = ('seen', 'unseen', 'hm', 'auc')
 SHOWN = 12  # rows of a table before "all"
 PRIMITIVES = 12  # of a branch, with their prototypes
@@ -66,6 +68,8 @@ def numbers(metrics: Mapping[str, float]) -> str:
         keys = [f'{prefix}/{name}{suffix}' for name in COLUMNS]
         if keys[0] in metrics:
             rows.append([title, *(metrics.get(key, '') for key in keys)])
+        if not rows[1:] and 'interval/seen_low' in metrics:
+            rows.append(['… 95 % interval', *(interval(metrics, name) for name in COLUMNS)])
     sure: list[list[object]] = []
     for key, coverage in metrics.items():
         prefix, _, threshold = key.partition('coverage_at_')

@@ -1,0 +1,156 @@
+"""The classifier, backbone → neck → head with a label space, and running it over images."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from mmpretrain.models import ImageClassifier
+from mmpretrain.models.backbones import ResNet, VisionTransformer
+from mmpretrain.models.utils import ClsDataPreprocessor
+from mmpretrain.structures import DataSample
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mmcluspro.features import CachedFeatures
+from mmcluspro.fields import OTHERS, Part, Unsaved, items, number
+from mmcluspro.models.structures import Features, as_features, join
+from mmcluspro.registry import MODELS
+
+from .backbones.frozen import FrozenTower
+from .candidates import Candidates
+from .clip import shared_reading
+from .heads import CompositionHead
+from .necks import Neck
+from .state import compact_state_hooks
+
+Channels = Annotated[Sequence[float], items(number(-1e6, 1e6), 3, 3)]
+OTHERS[ImageClassifier] = dict(
+    pretrained=Unsaved[str], train_cfg=Unsaved[dict], data_preprocessor=Unsaved[dict])
+OTHERS[ClsDataPreprocessor] = dict(
+    mean=Channels | None, std=Channels | None, to_rgb=bool, to_onehot=Unsaved[bool],
+    num_classes=Unsaved[int], batch_augments=Unsaved[dict])
+
+
+@MODELS.register_module()
+class CompositionalClassifier(ImageClassifier):
+    """An image classifier over attribute-object pairs.
+
+    Checkpoints contain the trained weights and the buffers, but not the frozen towers. The label
+    space is saved in ``meta.dataset_meta``.
+
+    Args:
+        space (dict): The label space, given as the dataset it comes from, for
+            example ``dict(type='mmcluspro.UTZappos', data_root='data/ut-zap50k')``.
+        backbone (dict): Returns :class:`~mmcluspro.models.Features`, or a tuple
+            that ends with f, shape (B, D).
+        head (dict): Computes losses and scores; the space is filled in.
+        neck (dict, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
+            Defaults to None, for heads with the composition path only.
+        full_state (bool): Save frozen weights too. Defaults to False.
+        micro_batch (int, optional): Number of images that run through the backbone together in
+            training. Activations are recomputed in the backward pass, so the backbone needs the
+            memory of one micro-batch, while clustering and losses see the whole batch. Defaults to
+            None: all images.
+        channels_last (bool): Use the channels-last memory format for images and convolutions.
+            Defaults to False.
+        **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
+            ``pretrained`` of mmpretrain's ImageClassifier.
+    """
+
+    def __init__(self, space: Unsaved[dict],
+                 backbone: Annotated[dict, Part((FrozenTower, VisionTransformer, ResNet))],
+                 head: Annotated[dict, Part((CompositionHead, ))],
+                 neck: Annotated[dict | None, Part((Neck, ))] = None,
+                 full_state: Unsaved[bool] = False, micro_batch: Unsaved[int | None] = None,
+                 channels_last: Unsaved[bool] = False, **kwargs: Any) -> None:
+        if micro_batch is not None and micro_batch < 1:
+            raise ValueError(f'model.micro_batch must be positive or None, got {micro_batch}.')
+        with shared_reading():
+            super().__init__(backbone, neck, dict(head, space=space), **kwargs)
+        compact_state_hooks(self, full_state)
+        preprocessor = kwargs.get('data_preprocessor') or {}
+        for part in self.backbone.modules():
+            if isinstance(part, CachedFeatures) and isinstance(preprocessor, Mapping):
+                part.expect(preprocessor=preprocessor)
+        self.micro_batch = micro_batch
+        self.channels_last = channels_last
+        if channels_last:
+            self.backbone.to(memory_format=torch.channels_last)
+        self.worlds: dict[str, Candidates] = {}
+
+    @property
+    def space(self) -> Any:
+        """The label space of training."""
+        return self.head.space
+
+    def answer_from(self, worlds: Mapping[str, Candidates]) -> None:
+        """Sets the candidates that :meth:`predict` scores, until the next call.
+
+        Args:
+            worlds (Mapping[str, Candidates]): Candidates by name; samples get a field
+                ``<name>_score`` for each. An empty mapping stands for the pairs of all phases, as
+                'closed'.
+        """
+        own = self.space.attributes, self.space.objects
+        for name, candidates in worlds.items():
+            if (candidates.attributes, candidates.objects) != own:
+                raise ValueError(
+                    f'The {name} world has {len(candidates.attributes)} attributes and '
+                    f'{len(candidates.objects)} objects that are not those of the model '
+                    f'({len(own[0])} and {len(own[1])}). model.space and the datasets of the '
+                    'config must name the same data.')
+        self.worlds = {name: candidates.to(self.head.device)
+                       for name, candidates in worlds.items()}
+
+    def extract_feat(self, inputs: Tensor, stage: str = 'neck') -> Features:
+        """Features of images.
+
+        Args:
+            inputs (Tensor): Normalised images, shape (B, 3, H, W).
+            stage (str): 'neck', or 'backbone' for what it returned. Defaults to 'neck'.
+        """
+        if self.channels_last and inputs.dim() == 4:  # stored features have two dimensions
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        size = self.micro_batch
+        if size and size < len(inputs) and torch.is_grad_enabled():
+            outputs = join([as_features(checkpoint(self.backbone, part, use_reentrant=False))
+                            for part in inputs.split(size)])
+        else:
+            outputs = self.backbone(inputs)
+        if stage == 'neck' and self.with_neck:
+            outputs = self.neck(outputs)
+        return as_features(outputs)
+
+    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None,
+                **kwargs: Any) -> list[DataSample]:
+        """Adds the scores over the worlds of :meth:`answer_from` to the samples."""
+        return self.head.predict(self.extract_feat(inputs), data_samples, self.worlds)
+
+
+class ImageBatch(NamedTuple):
+    """Features of B images and their 'attr', 'obj' and 'pair' labels, shape (B,) each."""
+    features: Features
+    labels: dict[str, Tensor]
+
+
+@torch.no_grad()
+def run_images(model: Any, batches: Iterable[Any]) -> Iterator[ImageBatch]:
+    """Runs a classifier in eval mode and without gradients; its mode is restored at the end.
+
+    Args:
+        model (CompositionalClassifier): The classifier.
+        batches (Iterable): Collated samples, for example of a dataloader.
+
+    Yields:
+        ImageBatch: On the device of the model.
+    """
+    training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            data = model.data_preprocessor(batch, False)
+            features = as_features(model.extract_feat(data['inputs']))
+            yield ImageBatch(features, model.head.labels(data['data_samples']))
+    finally:
+        model.train(training)

@@ -1,4 +1,0 @@
-"""Classifiers."""
-from .compositional import CompositionalClassifier
-
-__all__ = ['CompositionalClassifier']

@@ -1,0 +1,180 @@
+"""ClusPro: the three-path head with prototypes, contrast and decorrelation (Eq. 7-12)."""
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmcluspro.fields import Left, Options, Width, choice, items
+from mmcluspro.models.gather import RowGatherer
+from mmcluspro.models.prototypes import PrototypeBank, assign_together, update_together
+from mmcluspro.models.state import declare_training_only
+from mmcluspro.models.structures import TrainStep
+from mmcluspro.registry import MODELS
+
+from .three_path import ThreePathHead
+
+BRANCHES = ('attr', 'obj')
+MOST_CALLS = 64  # of the loss between two updates; older features are dropped
+
+
+@dataclass
+class Observation:
+    """Features of an iteration for the update of a bank: N images of all ranks.
+
+    Args:
+        features (Tensor): Unit norm, NaN where a rank had fewer images, shape (N, D).
+        labels (Tensor): Primitive of each, shape (N,).
+        rows (Tensor): Assigned prototype of each, -1 for none, shape (N,).
+    """
+    features: Tensor
+    labels: Tensor
+    rows: Tensor
+
+
+@MODELS.register_module()
+class ClusProHead(ThreePathHead):
+    """Adds prototypes of the attributes and objects to the three-path head.
+
+    In training, each feature is assigned to a prototype of its own primitive, together with the
+    features of all ranks. Both losses use the assignments, and
+    :class:`~mmcluspro.engine.hooks.PrototypeHook` updates the prototypes after the iteration.
+    Prediction does not use prototypes.
+
+    Attributes:
+        scores_with_prototypes (bool): Set this to True in a subclass whose ``score`` uses the
+            prototypes, so that published files keep them. Defaults to False.
+
+    Args:
+        *args: As in :class:`ThreePathHead`.
+        in_channels (int): Width D of the features.
+        bank (dict, optional): Fields of :class:`~mmcluspro.models.prototypes.PrototypeBank` (K, μ,
+            assigner, queue, …). Defaults to None: the paper's settings.
+        branches (Sequence[str]): Which of 'attr' and 'obj' are clustered
+            (Table 4c). Defaults to both.
+        loss_pcl (dict, optional): Contrast, Eq. 10; None leaves it out.
+            Defaults to ``dict(type='mmcluspro.PCLLoss')``.
+        loss_pdl (dict, optional): Decorrelation, Eq. 11; None leaves it out.
+            Defaults to ``dict(type='mmcluspro.HSICLoss')``.
+        **kwargs: As in :class:`ThreePathHead`.
+    """
+
+    scores_with_prototypes = False
+
+    def __init__(self, *args: Any, in_channels: Width,
+                 bank: Annotated[dict | None, Options(PrototypeBank)] = None,
+                 branches: Annotated[Sequence[str], items(choice(*BRANCHES), 0, 2)] = BRANCHES,
+                 loss_pcl: Annotated[dict | None, Left(None)] = dict(type='mmcluspro.PCLLoss'),  # noqa: B006
+                 loss_pdl: Annotated[dict | None, Left(None)] = dict(type='mmcluspro.HSICLoss'),  # noqa: B006
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        unknown = set(branches) - set(BRANCHES)
+        if unknown:
+            raise ValueError(f"head.branches takes 'attr' and 'obj', got {sorted(unknown)}.")
+        sizes = dict(attr=len(self.space.attributes), obj=len(self.space.objects))
+        self.banks = nn.ModuleDict({
+            branch: MODELS.build(dict(
+                dict(type='mmcluspro.PrototypeBank', **(bank or {})),
+                num_classes=sizes[branch], dim=in_channels))
+            for branch in BRANCHES if branch in branches
+        })
+        if not self.scores_with_prototypes:
+            declare_training_only(self.banks)
+        self.loss_pcl = MODELS.build(loss_pcl) if loss_pcl else None
+        self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
+        self.observed: dict[str, Observation] = {}
+        self.gatherer = RowGatherer()
+
+    def bank(self, branch: str) -> PrototypeBank:
+        """Returns the prototypes of a branch."""
+        return cast(PrototypeBank, self.banks[branch])
+
+    @property
+    def unscored(self) -> tuple[str, ...]:
+        return (*super().unscored, 'loss_pcl', 'loss_pdl',
+                *(f'banks.{branch}.queue' for branch in self.banks))
+
+    @property
+    def clustered(self) -> dict[str, PrototypeBank]:
+        """The banks by branch."""
+        return {branch: self.bank(branch) for branch in self.banks}
+
+    @property
+    def observes(self) -> bool:
+        """Whether the features of a step are gathered to update prototypes."""
+        return bool(self.banks)
+
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
+        """The objective of Eq. 12, term by term.
+
+        Returns:
+            dict[str, Tensor]: The three-path losses, ``pcl_loss`` and
+            ``pdl_loss``, each with its weight.
+        """
+        losses = super().terms(step)
+        if not self.observes:
+            return losses
+        attribute, object_ = step.features.attribute, step.features.object
+        if attribute is None or object_ is None:
+            raise ValueError(f'{type(self).__name__} clusters attribute and object features: set '
+                             'model.neck, for example mmcluspro.PrimitiveAdapter.')
+        features = [F.normalize(f.float(), dim=1) for f in (attribute, object_)]
+        # HSIC does not decompose over images, so it sees those of all ranks, as clustering does.
+        everyone = list(self.gatherer(torch.stack(features)))
+        owners = self.gatherer(torch.stack([step.labels[branch] for branch in BRANCHES]), fill=0)
+        rows = self._observe(everyone, owners)
+        tables = [self.bank(branch).prototypes if branch in self.banks else None
+                  for branch in BRANCHES]
+        if self.loss_pcl is not None:
+            local = [None if row is None else self.gatherer.local(row, len(attribute))
+                     for row in rows]
+            losses['pcl_loss'] = self.loss_pcl(features, local, tables)
+        if self.loss_pdl is not None:
+            losses['pdl_loss'] = self.loss_pdl(everyone, rows, tables)
+        return losses
+
+    @torch.no_grad()
+    def _observe(self, features: list[Tensor], owners: Tensor) -> list[Tensor | None]:
+        """Assigns the features of all ranks, so that every rank finds the same rows.
+
+        Args:
+            features (list[Tensor]): Of both branches, shape (N, D) each.
+            owners (Tensor): Attribute and object of each image, shape (2, N).
+
+        Returns:
+            list: Rows of both branches, of the images of all ranks; None without a bank.
+        """
+        seen = {branch: (feature.detach(), owner)
+                for branch, feature, owner in zip(BRANCHES, features, owners)
+                if branch in self.banks}
+        if not seen:
+            return [None, None]
+        rows = assign_together([self.bank(branch) for branch in seen], *zip(*seen.values()))
+        for (branch, each), row in zip(seen.items(), rows):
+            self._remember(branch, Observation(*each, row))
+        found = dict(zip(seen, rows))
+        return [found.get(branch) for branch in BRANCHES]
+
+    def _remember(self, branch: str, new: Observation) -> None:
+        """Keeps an observation for the update; several losses in one step accumulate."""
+        old = self.observed.get(branch)
+        if old is not None:
+            most = MOST_CALLS * len(new.labels)  # where nobody updates, memory must not grow
+            new = Observation(*(torch.cat([getattr(old, name), getattr(new, name)])[-most:]
+                                for name in ('features', 'labels', 'rows')))
+        self.observed[branch] = new
+
+    def expect_batches(self, size: int) -> None:
+        """Allocates memory for the features of batches of ``size`` images per rank."""
+        self.gatherer.least = size
+
+    def update_prototypes(self) -> None:
+        """Updates the prototypes with all features since the last update (Eq. 9)."""
+        seen = self.observed.values()
+        if seen:
+            update_together([self.bank(branch) for branch in self.observed],
+                            [each.features for each in seen], [each.labels for each in seen],
+                            [each.rows for each in seen])
+        self.observed = {}
