@@ -1,3 +1,7 @@
 """The three-path baseline (Table 3, first row) on Shapes."""
-_base_ = ['_base_/models/three_path_tiny.py', '_base_/settings/shapes.py']
-model = dict(space=_base_.space)
+_base_ = [
+    '_base_/models/three_path_tiny.py',
+    '_base_/datasets/shapes.py',
+    '_base_/schedules/shapes.py',
+    '_base_/default_runtime.py',
+]

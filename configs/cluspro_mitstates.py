@@ -3,5 +3,11 @@
 The paper does not give these: batch size and attr_dropout=0.3 (from the released code), rank 16
 and dropout 0.1 of LoRA, the form of the adapters, the decay of the rate. See docs/baselines.md.
 """
-_base_ = ['_base_/models/cluspro_vit-l14.py', '_base_/settings/mit_states_paper.py']
-model = dict(space=_base_.space)
+_base_ = [
+    '_base_/models/three_path_vit-l14.py',
+    '_base_/models/cluspro_head.py',
+    '_base_/datasets/mitstates.py',
+    '_base_/schedules/paper.py',
+    '_base_/default_runtime.py',
+]
+model = dict(head=_base_.cluspro_head)

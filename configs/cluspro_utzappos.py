@@ -3,6 +3,12 @@
 The paper does not give these: batch size and attr_dropout=0.3 (from the released code), rank 16
 and dropout 0.1 of LoRA, the form of the adapters, the decay of the rate. See docs/baselines.md.
 """
-_base_ = ['_base_/models/cluspro_vit-l14.py', '_base_/settings/ut_zappos_paper.py']
+_base_ = [
+    '_base_/models/three_path_vit-l14.py',
+    '_base_/models/cluspro_head.py',
+    '_base_/datasets/utzappos.py',
+    '_base_/schedules/paper.py',
+    '_base_/default_runtime.py',
+]
 # Names as in the published code.
-model = dict(space=_base_.space, head=dict(text=dict(readable='dots')))
+model = dict(head=dict(**_base_.cluspro_head, text=dict(readable='dots')))

@@ -4,17 +4,17 @@ Fits a CPU: `mmcluspro train photos/ --weights dinov2_vits14_pretrain.pth --word
 writes a config that builds on this one; see docs/real_photos.md.
 """
 _base_ = [
-    '_base_/models/cluspro_dinov2.py',
+    '_base_/models/three_path_dinov2.py',
+    '_base_/models/cluspro_head.py',
     '_base_/datasets/own_data.py',
     '_base_/schedules/fashion_features.py',
     '_base_/default_runtime.py',
 ]
 features = 'data/features/photos_dinov2'
 model = dict(
-    space=_base_.space,
     backbone=dict(backbone=dict(features=features)),
     # The names of the folders; the base has the words of Fashion's.
-    head=dict(text=dict(readable=None)))
+    head=dict(**_base_.cluspro_head, text=dict(readable=None, keep_words=20000)))
 stored = dict(features=features, check_images=False)
 train_dataloader = dict(
     num_workers=0, dataset=dict(**stored, pipeline=_base_.test_pipeline))

@@ -20,12 +20,13 @@ model = dict(
         pool=None,
         frozen=True,
         peft=None),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=768),
+    neck=dict(type='mmcluspro.PrimitiveAdapter'),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(
             type='mmcluspro.WordVectorText',
             path='data/word_vectors/GoogleNews-vectors-negative300.bin.gz',
+            readable='word2vec',
             out_dim=768,
             learn_vectors=True,
             temperature=0.02)))

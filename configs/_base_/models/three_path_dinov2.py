@@ -22,7 +22,7 @@ model = dict(
         in_channels=768,
         out_dim=128,
         pool='cls_avg'),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=128),
+    neck=dict(type='mmcluspro.PrimitiveAdapter'),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(

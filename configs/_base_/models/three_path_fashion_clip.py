@@ -17,7 +17,7 @@ model = dict(
         peft=dict(
             type='mmcluspro.LoRA', rank=16, alpha=16,
             targets=['attn.qkv', 'attn.proj', 'ffn.layers.0.0', 'ffn.layers.1'])),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=256),
+    neck=dict(type='mmcluspro.PrimitiveAdapter'),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(

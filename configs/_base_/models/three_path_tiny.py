@@ -10,7 +10,7 @@ model = dict(
         arch='tiny_clip',
         pretrained='tiny_clip',
         peft=dict(type='mmcluspro.LoRA', rank=16, alpha=16)),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=64),
+    neck=dict(type='mmcluspro.PrimitiveAdapter'),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(

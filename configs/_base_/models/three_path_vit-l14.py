@@ -16,7 +16,7 @@ model = dict(
         # Activations are computed again in backward: fits 24 GB (docs/training.md).
         with_cp=True,
         peft=dict(type='mmcluspro.LoRA', rank=16, alpha=16, drop_rate=0.1)),
-    neck=dict(type='mmcluspro.PrimitiveAdapter', in_channels=768),
+    neck=dict(type='mmcluspro.PrimitiveAdapter'),
     head=dict(
         type='mmcluspro.ThreePathHead',
         text=dict(

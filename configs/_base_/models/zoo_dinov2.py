@@ -5,7 +5,7 @@ A config of configs/zoo names the head, its text side and the width of the embed
 _base_ = 'three_path_dinov2.py'
 model = dict(
     backbone=dict(out_dim=None),
-    neck=dict(_delete_=True, type='mmcluspro.PathEmbedder', in_channels=768, out_channels=128),
+    neck=dict(_delete_=True, type='mmcluspro.PathEmbedder', out_channels=128),
     head=dict(
         _delete_=True,
         text=dict(

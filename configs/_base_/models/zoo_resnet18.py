@@ -16,6 +16,7 @@ model = dict(
         backbone=dict(type='mmcluspro.CachedFeatures', backbone=resnet18),
         in_channels=512,
         pool='avg'),
-    neck=dict(type='mmcluspro.PathEmbedder', in_channels=512, out_channels=300),
+    neck=dict(type='mmcluspro.PathEmbedder', out_channels=300),
     head=dict(text=dict(
-        path='data/word_vectors/GoogleNews-vectors-negative300.bin.gz', learn_vectors=True)))
+        path='data/word_vectors/GoogleNews-vectors-negative300.bin.gz', readable='word2vec',
+        learn_vectors=True)))

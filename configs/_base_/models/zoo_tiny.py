@@ -14,5 +14,5 @@ model = dict(
         type='mmcluspro.CachedFeatures',
         features='data/features/shapes_tiny_clip',
         backbone=dict(type='mmcluspro.CLIPVision', arch='tiny_clip', pretrained='tiny_clip')),
-    neck=dict(type='mmcluspro.PathEmbedder', in_channels=64, out_channels=64),
+    neck=dict(type='mmcluspro.PathEmbedder', out_channels=64),
     head=dict(text=dict(path='tiny_clip', learn_vectors=True)))

@@ -1,8 +1,0 @@
-"""C-GQA as stored features of ResNet-18, without augmentation."""
-_base_ = 'images_224.py'
-space = dict(type='mmcluspro.CGQA', data_root='data/cgqa')
-features = 'data/features/cgqa_resnet18'
-stored = dict(**space, features=features, check_images=False)
-train_dataloader = dict(dataset=dict(**stored, pipeline=_base_.test_pipeline))
-val_dataloader = dict(dataset=stored)
-test_dataloader = dict(dataset=stored)

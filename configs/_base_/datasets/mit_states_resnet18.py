@@ -1,8 +1,0 @@
-"""MIT-States as stored features of ResNet-18, without augmentation."""
-_base_ = 'images_224.py'
-space = dict(type='mmcluspro.MITStates', data_root='data/mit-states')
-features = 'data/features/mitstates_resnet18'
-stored = dict(**space, features=features, check_images=False)
-train_dataloader = dict(dataset=dict(**stored, pipeline=_base_.test_pipeline))
-val_dataloader = dict(dataset=stored)
-test_dataloader = dict(dataset=stored)

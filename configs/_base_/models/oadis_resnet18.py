@@ -1,7 +1,0 @@
-"""OADis on stored features of ResNet-18 and word2vec."""
-_base_ = 'zoo_resnet18.py'
-model = dict(
-    neck=dict(_delete_=True, type='mmcluspro.OADisNeck', in_channels=512, out_channels=300),
-    head=dict(
-        type='mmcluspro.OADisHead', dim=300,
-        text=dict(type='mmcluspro.WordVectorText', out_dim=300, hidden_dim=300, temperature=0.05)))

@@ -1,6 +1,0 @@
-"""The shipped tiny CLIP frozen, composition path only: for CLIP zero-shot, CoOp and CSP."""
-_base_ = 'three_path_tiny.py'
-model = dict(
-    backbone=dict(peft=None),
-    neck=None,
-    head=dict(loss_weights=dict(attr=0, obj=0), fusion='composition'))

@@ -1,2 +1,0 @@
-"""MIT-States as stored features of ResNet-18 with the schedule of the zoo, and the runtime."""
-_base_ = ['../datasets/mit_states_resnet18.py', '../schedules/zoo.py', '../default_runtime.py']

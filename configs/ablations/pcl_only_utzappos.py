@@ -1,3 +1,0 @@
-"""Table 3, "Prototype-based Contrast": ClusPro without decorrelation."""
-_base_ = '../cluspro_utzappos.py'
-model = dict(head=dict(loss_pdl=None))

@@ -1,3 +1,0 @@
-"""Table 3, "Prototype-based Decorrelation": ClusPro without contrast."""
-_base_ = '../cluspro_utzappos.py'
-model = dict(head=dict(loss_pcl=None))

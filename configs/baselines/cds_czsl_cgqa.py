@@ -1,3 +1,0 @@
-"""CDS-CZSL, a reconstruction: three paths and the specificity of attributes."""
-_base_ = ['../_base_/models/cds_czsl_vit-l14.py', '../_base_/settings/c_gqa_paper.py']
-model = dict(space=_base_.space)

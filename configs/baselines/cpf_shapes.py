@@ -1,3 +1,0 @@
-"""CPF: the object is recognised first, and guides the attribute."""
-_base_ = ['../_base_/models/cpf_tiny.py', '../_base_/settings/shapes.py']
-model = dict(space=_base_.space)

@@ -1,7 +1,0 @@
-"""GIPCOL: the vocabulary comes from convolutions on the graph of the labels."""
-_base_ = ['../_base_/models/gipcol_vit-l14.py', '../_base_/settings/c_gqa_csp.py']
-model = dict(space=_base_.space, head=dict(text=dict(prompt=dict(attr_dropout=0.3))))
-train_dataloader = dict(batch_size=64)
-# The convolutions have a rate of 5e-5 and a decay of 5e-5 of their own.
-optim_wrapper = dict(optimizer=dict(weight_decay=5e-5), accumulative_counts=1)
-train_cfg = dict(max_epochs=10)

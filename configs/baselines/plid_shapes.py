@@ -1,3 +1,0 @@
-"""PLID: prompts read the descriptions of their pair, which also give their distribution."""
-_base_ = ['../_base_/models/plid_tiny.py', '../_base_/settings/shapes.py']
-model = dict(space=_base_.space)

@@ -1,8 +1,0 @@
-"""CANet on stored features of ResNet-18 and word2vec (C-GQA)."""
-_base_ = ['../_base_/models/canet_resnet18.py', '../_base_/settings/c_gqa_resnet18.py']
-model = dict(
-    space=_base_.space,
-    backbone=dict(backbone=dict(features=_base_.features)),
-    head=dict(alpha=0.4, text=dict(temperature=0.05)))
-train_dataloader = dict(batch_size=256)
-train_cfg = dict(max_epochs=1000)

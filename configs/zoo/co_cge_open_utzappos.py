@@ -1,7 +1,0 @@
-"""Co-CGE, open world, on stored features of ResNet-18 and word2vec (UT-Zappos)."""
-_base_ = ['../_base_/models/co_cge_open_resnet18.py', '../_base_/settings/ut_zappos_resnet18.py']
-model = dict(
-    space=_base_.space,
-    backbone=dict(backbone=dict(features=_base_.features)),
-    head=dict(margin=1.0, text=dict(hidden_dims=[300], temperature=0.02)))
-train_dataloader = dict(batch_size=128)

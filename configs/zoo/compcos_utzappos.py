@@ -1,8 +1,0 @@
-"""CompCos, closed world, on stored features of ResNet-18 and word2vec (UT-Zappos)."""
-_base_ = ['../_base_/models/compcos_resnet18.py', '../_base_/settings/ut_zappos_resnet18.py']
-model = dict(
-    space=_base_.space,
-    backbone=dict(backbone=dict(features=_base_.features)),
-    head=dict(text=dict(temperature=0.02)))
-train_dataloader = dict(batch_size=128)
-train_cfg = dict(max_epochs=300)

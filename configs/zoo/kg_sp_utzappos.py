@@ -1,5 +1,0 @@
-"""KG-SP on stored features of ResNet-18 and word2vec (UT-Zappos)."""
-_base_ = ['../_base_/models/kg_sp_resnet18.py', '../_base_/settings/ut_zappos_resnet18.py']
-model = dict(space=_base_.space, backbone=dict(backbone=dict(features=_base_.features)))
-train_dataloader = dict(batch_size=256)
-train_cfg = dict(max_epochs=50)

@@ -1,2 +1,0 @@
-"""The three-path baseline of Table 9 on Fashion under the name that Tables 7 and 8 ask for."""
-_base_ = '../frozen_dinov2_baseline_fashion.py'

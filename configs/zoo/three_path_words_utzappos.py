@@ -1,9 +1,0 @@
-"""The three-path baseline on stored features of ResNet-18 and word2vec (UT-Zappos)."""
-_base_ = [
-    '../_base_/models/three_path_words_resnet18.py',
-    '../_base_/datasets/ut_zappos_resnet18.py',
-    '../_base_/schedules/paper.py',
-    '../_base_/default_runtime.py',
-]
-model = dict(space=_base_.space, backbone=dict(backbone=dict(features=_base_.features)))
-train_dataloader = dict(batch_size=128)
