@@ -3,7 +3,10 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -68,6 +71,25 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """Serves folders on this machine; torch's folder is empty."""
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'torch'))
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    servers = []
+
+    def start(folder):
+        handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+        servers.append(ThreadingHTTPServer(('127.0.0.1', 0), handler))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f'http://127.0.0.1:{servers[-1].server_port}'
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.fixture(scope='session', autouse=True)

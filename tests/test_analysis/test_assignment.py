@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from experiments.assignment_quality import STRATEGIES, Branch, PeakBytes, compare, mixture
 from experiments.run_store import read_lines
-from mmcluspro.models.clustering import PrototypeBank
+from mmcluspro.models.prototypes import PrototypeBank
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / 'tools' / 'analysis_tools' / 'assignment.py'

@@ -12,8 +12,9 @@ from experiments import Run, Store, fast_runs, in_process
 from experiments.fast_runs import PhaseData, evaluate, evaluate_open
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import calculate, head_feasibility
-from mmcluspro.models import Candidates, Features
-from mmcluspro.models.zoo import CompCosHead
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features
+from mmcluspro.models.zoo.compcos import CompCosHead
 
 CONFIG = '''
 model = dict(head=dict(k=1))

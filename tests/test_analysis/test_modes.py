@@ -34,14 +34,15 @@ def tool(monkeypatch):
     samples = Samples()
     # Features of attributes tell the object, exactly; those of objects tell the attribute.
     features = dict(attr=torch.eye(4)[samples.obj], obj=torch.eye(2)[samples.attr])
-    monkeypatch.setattr(module, 'phase_dataset', lambda *rest: samples)
     monkeypatch.setattr(module, 'primitive_features', lambda *rest: (
         features, dict(attr=samples.attr, obj=samples.obj)))
+    module.trained = SimpleNamespace(
+        network=SimpleNamespace(head=SimpleNamespace(clustered={})), dataset=lambda phase: samples)
     return module
 
 
 def test_clusters_of_the_partner_are_told_from_clusters_of_the_mode(tool):
-    rows = tool.measure(SimpleNamespace(head=SimpleNamespace(clustered={})), 4)
+    rows = tool.measure(tool.trained, 4)
 
     assert rows['attr_kmeans_partner'] == pytest.approx(1.0)
     # Four clusters that know the mode: NMI = I / mean(H) = 1 bit / 1.5 bits, but for one image.

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.models import Candidates, Features, TrainStep
-from mmcluspro.models.structures import Logits, Texts
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features, Logits, Texts, TrainStep
 from mmcluspro.registry import MODELS
 from try_variants import table
 from variants import (

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
 from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ CALIBRATION = {
 def write_checkpoint(path, name='baseline_shapes.py', calibration=CALIBRATION, text=None,
                      **options):
     """Writes what training would: weights, config and label space."""
-    cfg = Config.fromfile(ROOT / 'configs' / name)
+    cfg = read_config(ROOT / 'configs' / name)
     cfg.merge_from_dict(options)
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
@@ -51,8 +51,8 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def inferencer(trained):
-    from mmcluspro import CZSLInferencer
-    return CZSLInferencer(trained[0], device='cpu')
+    from mmcluspro import load
+    return load(trained[0], device='cpu')
 
 
 @pytest.fixture(scope='session')

@@ -1,25 +1,24 @@
 """Answers without images, and configs that are no models."""
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 
-from mmcluspro.apis.images import Item, Preprocessor
-from mmcluspro.apis.model import _build_config
-from mmcluspro.apis.ranking import rank
+from mmcluspro import load
+from mmcluspro.artefact.images import Item, Preprocessor
+from mmcluspro.artefact.ranking import rank
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import Calibration
-from mmcluspro.models import Candidates, Scores
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Scores
 
 SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False])
 
 
-def test_a_config_without_a_head_builds_no_model():
+def test_a_config_without_a_head_builds_no_model(trained):
     for fields in ({}, dict(model=dict(backbone=dict(type='x')))):
-        with pytest.raises(ValueError, match='The config for x.pth has no field model with a head'):
-            _build_config(Config(fields), SPACE, SimpleNamespace(name='x.pth'))
+        with pytest.raises(ValueError, match='best.pth has no field model with a head'):
+            load(trained[0], config=Config(fields))
 
 
 @pytest.mark.parametrize('images', [0, 2])

@@ -7,14 +7,15 @@ from mmengine.dataset import default_collate
 from PIL import Image
 from torch.nn import functional as F
 
-from mmcluspro import CZSLInferencer
-from mmcluspro.apis import load_model
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.logic import Classifier
+from mmcluspro.engine.launch import read_config
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
-from mmcluspro.models import Candidates, Scores, as_features
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import Portable, ThreePathHead
+from mmcluspro.models.structures import Scores, as_features
 from mmcluspro.registry import MODELS
 from mmcluspro.visualization.phase_answers import answer_phase
 from mmcluspro.visualization.phase_run import run_phase
@@ -80,7 +81,7 @@ def inverted(write, tmp_path_factory):
     path, _ = write(folder / 'inverted.pth', calibration=NONE,
                     **{'model.head.type': 'mmcluspro.InvertedHead'})
     plain, _ = write(folder / 'plain.pth', calibration=NONE)
-    config = Config.fromfile('configs/baseline_shapes.py')
+    config = read_config('configs/baseline_shapes.py')
     config.model.head.type = 'mmcluspro.InvertedHead'
     return path, config, plain
 
@@ -95,7 +96,7 @@ def dataset():
 @pytest.fixture(scope='module')
 def answers(inverted, dataset):
     """What validation takes for the best pair of each image, by name."""
-    model = load_model(inverted[0], config=inverted[1])
+    model = load(inverted[0], config=inverted[1]).network
     model.answer_from({'closed': Candidates.from_space(model.space)})
     with torch.no_grad():
         samples = model.test_step(default_collate([dataset[i] for i in range(len(dataset))]))
@@ -104,15 +105,15 @@ def answers(inverted, dataset):
 
 
 def test_validation_sees_the_inverted_scores(inverted, dataset, answers):
-    plain = CZSLInferencer(inverted[2], device='cpu')
-    other = plain([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
+    plain = load(inverted[2], device='cpu')
+    other = plain.predict([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
     same = [(best.best.attribute, best.best.object) == own for best, own in zip(other, answers)]
     assert not any(same)
 
 
 def test_the_inferencer_answers_as_validation(inverted, dataset, answers):
-    inferencer = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])
-    got = inferencer([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
+    inferencer = load(inverted[0], device='cpu', config=inverted[1])
+    got = inferencer.predict([dataset.get_data_info(i)['img'] for i in range(len(dataset))])
     assert [(answer.best.attribute, answer.best.object) for answer in got] == answers
 
 
@@ -120,15 +121,15 @@ def test_listed_pairs_and_new_words_are_scored_by_the_head_too(inverted, dataset
     image = dataset.get_data_info(0)['img']
     listed = [('red', 'star'), ('blue', 'circle'), ('shiny', 'teapot')]
     with pytest.warns(UserWarning, match='Not in the training data'):
-        mine, = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])(image, pairs=listed)
-        plain, = CZSLInferencer(inverted[2], device='cpu')(image, pairs=listed)
+        mine, = load(inverted[0], device='cpu', config=inverted[1]).predict(image, pairs=listed)
+        plain, = load(inverted[2], device='cpu').predict(image, pairs=listed)
     order = [[(pair.attribute, pair.object) for pair in answer.pairs] for answer in (mine, plain)]
     assert order[0] == order[1][::-1]
 
 
 def test_pictures_and_demo_answer_as_validation(inverted, dataset, answers, tmp_path):
-    inferencer = CZSLInferencer(inverted[0], device='cpu', config=inverted[1])
-    batch = next(run_phase(inferencer.model, dataset, [0, 5]))
+    inferencer = load(inverted[0], device='cpu', config=inverted[1])
+    batch = next(run_phase(inferencer, dataset, [0, 5]))
     space = dataset.space
     demo = Classifier(inferencer)
     for place, row in zip((0, 5), batch.answer.tolist()):
@@ -166,7 +167,7 @@ def test_export_takes_a_head_that_says_how(inverted, answers, dataset, tmp_path)
     table = dict(np.load(tmp_path / 'x.npz'))
     pixels = np.stack([dataset.get_data_info(i)['img'][..., ::-1] for i in range(len(dataset))])
     features = open_session(tmp_path / 'x.onnx').run(None, {'image': pixels})
-    head = load_model(inverted[0], config=config).head
+    head = load(inverted[0], config=config).network.head
     scores = head.portable().score(
         dict(zip(('attribute', 'object', 'composition'), features)), table)
     best = table['pairs'][scores.argmax(1)]
@@ -176,8 +177,8 @@ def test_export_takes_a_head_that_says_how(inverted, answers, dataset, tmp_path)
 def test_a_head_that_learns_from_the_images_answers_alike_everywhere(inverted, dataset, tmp_path):
     config = Config(inverted[1].to_dict())
     config.model.head.type = 'mmcluspro.MovingHead'
-    inferencer = CZSLInferencer(inverted[2], device='cpu', config=config)
-    model, images = load_model(inverted[2], config=config), range(len(dataset))
+    inferencer = load(inverted[2], device='cpu', config=config)
+    model, images = load(inverted[2], config=config).network, range(len(dataset))
     pictures = [dataset.get_data_info(i)['img'] for i in images]
     rows = []
     for part in (images[:20], images[20:]):
@@ -188,12 +189,12 @@ def test_a_head_that_learns_from_the_images_answers_alike_everywhere(inverted, d
               for a, o in model.space.pairs[best].tolist()]
 
     for _ in range(2):  # what a call learned is forgotten by the next one
-        got = inferencer(pictures, batch_size=20)
+        got = inferencer.predict(pictures, batch_size=20)
         assert [(answer.best.attribute, answer.best.object) for answer in got] == wanted
     for _ in range(2):
-        seen = answer_phase(inferencer.model, dataset, batch_size=20)
+        seen = answer_phase(inferencer, dataset, batch_size=20)
         assert [seen.pair_names(row) for row in seen.outcomes.answer] == wanted
-    plain = CZSLInferencer(inverted[2], device='cpu')(pictures, batch_size=20)
+    plain = load(inverted[2], device='cpu').predict(pictures, batch_size=20)
     assert [(answer.best.attribute, answer.best.object) for answer in plain] != wanted
     path, demo = tmp_path / 'first.png', Classifier(inferencer)
     Image.fromarray(pictures[0][..., ::-1]).save(path)
@@ -211,8 +212,8 @@ def test_the_link_of_a_head_reaches_the_metric(inverted, dataset):
 
     config = Config(inverted[1].to_dict())
     config.model.head.type = LogitHead
-    logits = load_model(inverted[2], config=config)
-    plain = load_model(inverted[2])
+    logits = load(inverted[2], config=config).network
+    plain = load(inverted[2]).network
     batch = default_collate([dataset[i] for i in range(len(dataset))])
     numbers = []
     for model in (plain, logits):

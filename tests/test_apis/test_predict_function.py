@@ -13,21 +13,22 @@ from mmcluspro.utils.device import find_device
 
 def test_one_line_gives_what_the_inferencer_gives(trained, inferencer, pictures):
     answers = mmcluspro.predict(trained[0], pictures[:3], device='cpu', top_k=2)
-    assert answers == inferencer(inputs=pictures[:3], top_k=2) and len(answers[0].pairs) == 2
+    assert answers == inferencer.predict(inputs=pictures[:3], top_k=2)
+    assert len(answers[0].pairs) == 2
 
 
 def test_dicts_have_lists_and_survive_json(inferencer, pictures):
-    (answer, ) = inferencer(pictures[0], top_k=2)
+    (answer, ) = inferencer.predict(pictures[0], top_k=2)
     plain = answer.to_dict()
     assert isinstance(plain['pairs'], list) and isinstance(plain['attributes'], list)
     assert json.loads(json.dumps(plain)) == plain
-    assert inferencer(pictures[0], top_k=2).to_dicts() == [plain]
+    assert inferencer.predict(pictures[0], top_k=2).to_dicts() == [plain]
 
 
 def test_a_frame_has_a_row_per_image(inferencer, pictures, tmp_path):
     pandas = pytest.importorskip('pandas')
     (tmp_path / 'x.png').write_text('no picture')
-    answers = inferencer([*pictures[:2], str(tmp_path / 'x.png')], top_k=2)
+    answers = inferencer.predict([*pictures[:2], str(tmp_path / 'x.png')], top_k=2)
     frame = answers.to_frame()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == 3
     assert frame.attribute_1[0] == answers[0].best.attribute
@@ -36,7 +37,7 @@ def test_a_frame_has_a_row_per_image(inferencer, pictures, tmp_path):
 
 
 def test_without_pandas_the_package_is_named(inferencer, pictures, monkeypatch):
-    answers = inferencer(pictures[0])
+    answers = inferencer.predict(pictures[0])
     monkeypatch.setitem(sys.modules, 'pandas', None)
     with pytest.raises(ImportError, match='pip install pandas'):
         answers.to_frame()
@@ -44,8 +45,8 @@ def test_without_pandas_the_package_is_named(inferencer, pictures, monkeypatch):
 
 def test_data_samples_are_those_of_mmpretrain(inferencer, pictures, tmp_path):
     (tmp_path / 'x.png').write_text('no picture')
-    good, bad = inferencer([pictures[0], str(tmp_path / 'x.png')], return_datasamples=True)
-    (answer, ) = inferencer(pictures[0], top_k=len(inferencer.classes))
+    good, bad = inferencer.samples([pictures[0], str(tmp_path / 'x.png')])
+    (answer, ) = inferencer.predict(pictures[0], top_k=len(inferencer.classes))
     assert good.pred_score.shape == (len(inferencer.classes), )
     assert good.pred_score.sum() == pytest.approx(1, abs=1e-4)
     place = int(good.pred_label)
@@ -58,10 +59,10 @@ def test_data_samples_are_those_of_mmpretrain(inferencer, pictures, tmp_path):
 
 def test_rgb_and_bgr_arrays_and_pil_images_agree(inferencer, pictures):
     rgb = np.ascontiguousarray(pictures[0][..., ::-1])
-    wanted = inferencer(pictures[0])[0].pairs
-    assert inferencer(rgb, channels='RGB')[0].pairs == wanted
-    assert inferencer(Image.fromarray(rgb))[0].pairs == wanted
-    assert inferencer(rgb)[0].pairs != wanted
+    wanted = inferencer.predict(pictures[0])[0].pairs
+    assert inferencer.predict(rgb, channels='RGB')[0].pairs == wanted
+    assert inferencer.predict(Image.fromarray(rgb))[0].pairs == wanted
+    assert inferencer.predict(rgb)[0].pairs != wanted
 
 
 def test_a_device_that_is_not_there_is_a_message(monkeypatch):

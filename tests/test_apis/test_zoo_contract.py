@@ -3,8 +3,7 @@ import pytest
 import torch
 from mmengine.dataset import default_collate
 
-from mmcluspro import CZSLInferencer
-from mmcluspro.apis import load_model
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
@@ -33,8 +32,8 @@ def pictures_of(dataset):
 def method(request, write, tmp_path_factory):
     """Name of the method, a checkpoint, its model, and an inferencer."""
     path = tmp_path_factory.mktemp('zoo') / f'{request.param}.pth'
-    write(path, f'baselines/{request.param}_shapes.py', calibration=NONE)
-    return request.param, path, load_model(path), CZSLInferencer(path, device='cpu')
+    write(path, f'{request.param}_shapes.py', calibration=NONE)
+    return request.param, path, load(path).network, load(path, device='cpu')
 
 
 def names(space, rows):
@@ -52,7 +51,7 @@ def test_the_inferencer_answers_as_validation(method, dataset, pictures_of):
         scores = torch.stack([sample.get(f'{world}_score') for sample in samples])
         assert scores.shape == (len(dataset), len(space.pairs)) and scores.isfinite().all()
         got = [(answer.best.attribute, answer.best.object)
-               for answer in inferencer(pictures_of, world=world)]
+               for answer in inferencer.predict(pictures_of, world=world)]
         assert got == names(space, scores.argmax(1)), world
     metric = CZSLMetric()
     metric.dataset_meta = dict(space=model.space.to_dict())
@@ -64,17 +63,17 @@ def test_the_inferencer_answers_as_validation(method, dataset, pictures_of):
 def test_a_bias_of_calibration_chooses_unseen_pairs(method, pictures_of):
     _, _, model, inferencer = method
     seen = set(names(model.space, model.space.seen.nonzero()[:, 0]))
-    got = inferencer(pictures_of, seen_bias=1000.0)
+    got = inferencer.predict(pictures_of, seen_bias=1000.0)
     assert not seen & {(answer.best.attribute, answer.best.object) for answer in got}
 
 
 def test_new_words_are_answered(method, pictures_of):
     listed = [('red', 'star'), ('blue', 'circle'), ('shiny', 'teapot')]
     with pytest.warns(UserWarning, match='Not in the training data'):
-        answer = method[3](pictures_of[0], pairs=listed)[0]
+        answer = method[3].predict(pictures_of[0], pairs=listed)[0]
     assert {(pair.attribute, pair.object) for pair in answer.pairs} == set(listed)
     assert sum(pair.probability for pair in answer.pairs) == pytest.approx(1.0, abs=1e-4)
-    again = method[3](pictures_of[0])[0]  # new words leave the known ones as they were
+    again = method[3].predict(pictures_of[0])[0]  # new words leave the known ones as they were
     assert again.best.probability > 0
 
 

@@ -15,6 +15,7 @@ from mmcluspro.cli import (
     result_file,
     review,
 )
+from mmcluspro.datasets.folder_tree import scan_folders
 from mmcluspro.datasets.table_file import read_table
 
 from ..conftest import paint
@@ -69,19 +70,27 @@ def test_a_split_of_a_table_and_of_folders(tmp_path, capsys):
 
 def test_a_result_of_other_columns_is_not_continued(tmp_path):
     path = tmp_path / 'x.csv'
-    result = SimpleNamespace(path=path, columns=['image', 'error', 'abstained'], done={})
-    for text in ('', 'image,other\n'):
-        with pytest.raises(ValueError, match='x.csv has other columns than this command writes. '
-                           'Give another --out, or remove the file'):
-            result_file.ResultFile._read_csv(result, text)
-    result_file.ResultFile._read_csv(result, 'image,error,abstained\na,,1\n')
+    result_file.ResultFile(path, {}, 1).close()
+    header = path.read_text()
+    for text in ('cut', 'image,other\n'):
+        path.write_text(text)
+        with pytest.raises(ValueError, match='x.csv: it has other columns than this command '
+                           'writes. Give another --out, or remove the file'):
+            result_file.ResultFile(path, {}, 1)
+    path.write_text(header.replace('"', '') + 'a,,1,,,,,,\n')  # as a spreadsheet saves it
+    result = result_file.ResultFile(path, {}, 1)
+    result.close()
     assert result.done == dict(a=dict(error=None, abstained=True))
+    assert path.read_text().startswith(header + '"a","",1,')
 
 
 def test_lines_of_a_result_that_are_no_records_are_dropped(tmp_path):
-    result = SimpleNamespace(path=tmp_path / 'x.jsonl', done={})
-    kept = result_file.ResultFile._read_json(result, '{"image": "a"}\n7\n{"other": 1}\n{"imag')
-    assert kept == '{"image": "a"}\n' and list(result.done) == ['a']
+    path = tmp_path / 'x.jsonl'
+    result_file.ResultFile(path, {}, 1).close()
+    path.write_text('{"image": "a"}\n7\n{"other": 1}\n{"imag')
+    result = result_file.ResultFile(path, {}, 1)
+    result.close()
+    assert path.read_text() == '{"image": "a"}\n' and list(result.done) == ['a']
 
 
 def test_a_table_beside_photos_is_found(tmp_path, monkeypatch, capsys):
@@ -97,9 +106,9 @@ def test_folders_without_pairs_are_explained_by_the_first_separator(tmp_path):
     (tmp_path / 'cat').mkdir()
     paint(tmp_path / 'cat' / '1.png')
     with pytest.raises(ValueError) as caught:
-        own_photos._read(tmp_path)
+        own_photos.own_config(str(tmp_path))
     with pytest.raises(ValueError) as first:
-        own_photos.scan_folders(tmp_path, own_photos.SEPARATORS[0])
+        scan_folders(tmp_path, '_')
     assert str(caught.value) == str(first.value)
 
 

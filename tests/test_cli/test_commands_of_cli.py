@@ -1,4 +1,7 @@
 """The commands: found, explained, and the same as the tools."""
+import contextlib
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +20,37 @@ def test_usage_names_every_command(words, code, capsys):
     assert run(words) == code
     said = capsys.readouterr().out
     assert all(f'  {name}' in said for name in cli.COMMANDS) and 'examples:' in said
+
+
+def test_any_name_is_printed_in_any_locale(tmp_path):
+    """Bytes of file names come out as they are, letters that the terminal lacks as escapes."""
+    name = 'caf\udcc3\udca9 é 紅'
+    for encoding, expected in (('ascii', b'caf\xc3\xa9 \\xe9 \\u7d05'),
+                               ('latin-1', b'caf\xc3\xa9 \xe9 \\u7d05'),
+                               ('utf-8', 'caf\u00e9 é 紅'.encode())):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding)
+        with contextlib.redirect_stdout(stream):
+            cli.print_anything()
+            print(name, end='', flush=True)
+        assert stream.buffer.getvalue() == expected
+
+
+def test_a_folder_whose_names_this_locale_cannot_read_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / 'nass_käse').mkdir()
+    (tmp_path / 'nass_käse' / '1.png').touch()
+    done = subprocess.run(
+        [sys.executable, '-m', 'mmcluspro', 'check-data', str(tmp_path)], capture_output=True,
+        cwd=ROOT, env={**os.environ, 'LC_ALL': 'C', 'PYTHONCOERCECLOCALE': '0', 'PYTHONUTF8': '0'})
+    assert done.returncode == 2 and b'Traceback' not in done.stderr
+    assert b'This locale reads names as ascii. Set the environment variable PYTHONUTF8=1' in (
+        done.stderr)
+
+
+def test_help_needs_no_utf8():
+    for encoding in ('ascii', 'latin-1'):
+        done = subprocess.run([sys.executable, '-m', 'mmcluspro', '--help'], capture_output=True,
+                              cwd=ROOT, env={**os.environ, 'PYTHONIOENCODING': encoding})
+        assert done.returncode == 0 and b'mmcluspro COMMAND \\u2026' in done.stdout
 
 
 def test_version(capsys):
@@ -91,9 +125,9 @@ def test_help_imports_no_torch_and_so_takes_no_time():
 
 
 def test_flags_offer_what_the_package_knows():
-    from mmcluspro.apis.inferencer import WORLDS
     from mmcluspro.datasets.dataset_check import DATASET_NAMES
     from mmcluspro.datasets.splits import PHASES
+    from mmcluspro.evaluation import WORLDS
     from mmcluspro.features.writer import DTYPES
     from mmcluspro.flags import data_flags, shared_flags
     assert data_flags.DATASETS == DATASET_NAMES

@@ -26,7 +26,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_a_folder_gets_a_split_and_a_config_that_loads(photos, capsys):
-    path, work_dir, stored = own_config('photos', weights='openai', arch='ViT-B-32')
+    path, work_dir, stored, _ = own_config('photos', weights='openai', arch='ViT-B-32')
     said = capsys.readouterr().out
     assert work_dir == 'work_dirs/photos' and not stored and 'CLIP ViT-B-32 (openai)' in said
     assert '72 images of 9 pairs' in said
@@ -65,7 +65,7 @@ def test_a_csv_with_a_split_is_taken_as_it_is(photos):
             for attr, split in zip(('wet', 'dry', 'old'), splits)))
 
     write('train', 'val', 'test')
-    path, work_dir, _ = own_config(str(photos / 'mine.csv'), weights='tiny_clip')
+    path, work_dir, *_ = own_config(str(photos / 'mine.csv'), weights='tiny_clip')
     assert work_dir == 'work_dirs/mine'
     assert read_config(path).model.space.table == str(photos / 'mine.csv')
     write('train', 'train', 'test')
@@ -142,7 +142,7 @@ def test_dinov2_at_hand_is_found_with_its_words_and_features_are_stored(photos, 
     folder.mkdir()
     (folder / 'dinov2_vitb14_reg4_pretrain.pth').touch()
     write_vectors(folder / 'glove.txt', ['wet', 'dry', 'old', 'cat', 'dog', 'car'])
-    path, work_dir, stored = own_config('photos')
+    path, work_dir, stored, _ = own_config('photos')
     said = capsys.readouterr().out
     assert stored
     assert 'DINOv2-B of weights/dinov2_vitb14_reg4_pretrain.pth, which was found here' in said
@@ -195,9 +195,9 @@ def test_missing_parts_of_the_dinov2_route_are_named(tmp_path, monkeypatch):
 def test_photos_that_cannot_be_read_are_named_and_left_out(photos, capsys):
     (photos / 'wet_cat' / '0.png').write_bytes(b'\x89PNG\r\n half a picture')
     (photos / 'wet_cat' / 'notes.txt').touch()
-    path, _, _ = own_config('photos', weights='tiny_clip')
+    path, *_ = own_config('photos', weights='tiny_clip')
     said = capsys.readouterr()
-    assert '71 images of 9 pairs' in said.out and 'skipped (.txt 1): wet_cat/notes.txt' in said.out
+    assert '72 images of 9 pairs' in said.out and 'skipped (.txt 1): wet_cat/notes.txt' in said.out
     assert '1 of 72 images cannot be read and are skipped' in said.err
     assert 'wet_cat/0.png: ' in said.err
     with open(read_config(path).model.space.table, newline='') as file:
@@ -211,7 +211,7 @@ def test_the_name_of_a_folder_is_not_filled_in_by_the_config(photos, monkeypatch
                  '{{fileDirname}}', 'a\'"\\b'):
         photos.rename(photos.with_name(name))
         photos = photos.with_name(name)
-        path, _, _ = own_config(str(photos), weights='tiny_clip')
+        path, *_ = own_config(str(photos), weights='tiny_clip')
         cfg = read_config(path)
         assert cfg.train_dataloader.dataset.data_root == str(photos)
         assert 'of the environment' not in cfg.pretty_text

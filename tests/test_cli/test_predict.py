@@ -2,25 +2,25 @@
 import csv
 import json
 import math
+import multiprocessing
 import os
+import re
 import resource
 import shutil
-import subprocess
-import sys
+import time
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from PIL import Image
 
-from mmcluspro.apis.images import list_images
-from mmcluspro.apis.pair_file import read_pairs
-from mmcluspro.apis.result import NameScore, PairScore, Prediction
+from mmcluspro.artefact.images import list_images
+from mmcluspro.artefact.pair_file import read_pairs
+from mmcluspro.artefact.result import NameScore, PairScore, Prediction
 from mmcluspro.cli import main
 from mmcluspro.cli.result_file import ResultFile
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.engine.launch import find_config
+from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 
 CHOSEN = dict(bias=0.2, threshold=None, temperature=0.8, seen_bias=0.6)
@@ -28,7 +28,7 @@ CHOSEN = dict(bias=0.2, threshold=None, temperature=0.8, seen_bias=0.6)
 
 @pytest.fixture(scope='module')
 def checkpoint(tmp_path_factory):
-    cfg = Config.fromfile(find_config('baseline_shapes.py'))
+    cfg = read_config('baseline_shapes.py')
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(cfg.model)
     path = tmp_path_factory.mktemp('checkpoint') / 'best.pth'
@@ -135,9 +135,90 @@ def test_a_folder_to_csv_and_on_again(checkpoint, photos, tmp_path, capsys):
     assert "world: 'closed', now 'open'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize('suffix', ['.csv', '.json', '.jsonl'])
+def test_a_photo_that_was_replaced_is_answered_again(suffix, checkpoint, photos, tmp_path, capsys):
+    out = tmp_path / f'result{suffix}'
+    command = ['predict', str(checkpoint), str(photos), '--out', str(out), '--device', 'cpu',
+               '--batch-size', '1']
+    assert main(command) == 0
+    before = {row['image']: row for row in rows_of(out)}
+    time.sleep(0.01)
+    shutil.copyfile(photos / '5.png', photos / '0.png')  # another photo under the same name
+    shutil.copyfile(photos / '6.png', photos / '3.png')  # was no picture
+    with open(f'{out}.images.jsonl', 'a') as file:
+        file.write('\n["half')
+    capsys.readouterr()
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert '2 images have changed since' in said and '7 answered, 0 cannot be read' in said
+    after = {row['image']: row for row in rows_of(out)}
+    names = [str(photos / f'{i}.png') for i in range(7)]
+    assert len(rows_of(out)) == 7 and set(after) == set(names)
+    for changed, same in ((0, 5), (3, 6)):
+        assert {**after[names[changed]], 'image': ''} == {**after[names[same]], 'image': ''}
+    assert all(after[name] == before[name] for name in names if name not in (names[0], names[3]))
+    whole = out.read_bytes()
+    assert main(command) == 0 and out.read_bytes() == whole
+    assert 'Nothing was left to do' in capsys.readouterr().out
+
+
+def test_another_config_module_or_weights_is_another_model(
+        checkpoint, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module, config = tmp_path / 'module_of_mine.py', tmp_path / 'mine.py'
+    module.write_text('A = 1\n')
+    config.write_text("_base_ = '{{$MMCLUSPRO_CONFIGS:configs}}/baseline_shapes.py'\n")
+    command = ['predict', str(checkpoint), str(photos / '0.png'), '--device', 'cpu', '--out']
+
+    def refused(out, *words):
+        with pytest.raises(SystemExit):
+            main([*command, str(tmp_path / out), *words])
+        return capsys.readouterr().err
+
+    own = ['--import', 'module_of_mine']
+    assert main([*command, str(tmp_path / 'a.csv'), *own]) == 0
+    assert main([*command, str(tmp_path / 'a.csv'), *own]) == 0
+    assert 'something else (imports' in refused('a.csv')
+    module.write_text('A = 2\n')
+    assert 'something else (imports' in refused('a.csv', *own)
+    assert main([*command, str(tmp_path / 'b.csv'), '--config', str(config)]) == 0
+    assert main([*command, str(tmp_path / 'b.csv'), '--config', str(config)]) == 0
+    config.write_text(config.read_text() + "model = dict(head=dict(fusion='logits'))\n")
+    assert 'something else (config' in refused('b.csv', '--config', str(config))
+    assert main([*command, str(tmp_path / 'c.csv'), '--background', 'black']) == 0
+    assert "something else (background: 'black', now None)" in refused('c.csv')
+
+
+def test_an_address_is_a_model_of_its_own_and_may_change(
+        checkpoint, photos, tmp_path, serve, capsys):
+    """Two folders of a server name their checkpoints alike, as training does."""
+    content = torch.load(checkpoint, weights_only=False)
+    content['meta']['calibration']['closed'] = dict(CHOSEN, temperature=2.0)
+    for place in 'ab':
+        (tmp_path / place).mkdir()
+    shutil.copy(checkpoint, tmp_path / 'a' / 'best.pth')
+    torch.save(content, tmp_path / 'b' / 'best.pth')
+    address, photo, out = serve(tmp_path), str(photos / '0.png'), str(tmp_path / 'out.csv')
+
+    def answer_of(place, *words):
+        assert main(['predict', f'{address}/{place}/best.pth', photo, '--device', 'cpu',
+                     *words]) == 0
+        return capsys.readouterr().out
+
+    answers = [answer_of(place) for place in 'ab']
+    assert answers[0] != answers[1] and answers == [answer_of(place) for place in 'ab']
+    answer_of('a', '--out', out)
+    answer_of('a', '--out', out)
+    shutil.rmtree(tmp_path / 'torch')
+    shutil.copy(tmp_path / 'b' / 'best.pth', tmp_path / 'a' / 'best.pth')
+    with pytest.raises(SystemExit):
+        answer_of('a', '--out', out)
+    assert 'was made with something else (weights' in capsys.readouterr().err
+
+
 def test_an_interrupt_keeps_what_is_there(checkpoint, photos, tmp_path, capsys, monkeypatch):
-    from mmcluspro.apis.inferencer import CZSLInferencer
-    whole = CZSLInferencer.score
+    from mmcluspro import TrainedModel
+    whole = TrainedModel.score
     calls = []
 
     def score(self, *args):
@@ -146,7 +227,7 @@ def test_an_interrupt_keeps_what_is_there(checkpoint, photos, tmp_path, capsys, 
             raise KeyboardInterrupt
         return whole(self, *args)
 
-    monkeypatch.setattr(CZSLInferencer, 'score', score)
+    monkeypatch.setattr(TrainedModel, 'score', score)
     out = tmp_path / 'result.json'
     assert main(['predict', str(checkpoint), str(photos), '--out', str(out), '--batch-size', '2',
                  '--device', 'cpu']) == 130
@@ -249,19 +330,39 @@ def test_a_full_disk_leaves_a_whole_file(suffix, before, part, tmp_path):
     assert names == [*(f'{i}.png' for i in range(before)), '9.png']
 
 
-@pytest.mark.slow
-def test_a_second_process_does_not_write_to_the_same_file(tmp_path):
-    code = ('import sys, time; from mmcluspro.cli.result_file import ResultFile; '
-            'file = ResultFile(sys.argv[1], {}, 1); print("open", flush=True); time.sleep(60)')
-    path = tmp_path / 'result.csv'
-    other = subprocess.Popen([sys.executable, '-c', code, str(path)], stdout=subprocess.PIPE,
-                             text=True)
-    assert other.stdout.readline() == 'open\n'
-    with pytest.raises(ValueError, match='Another process writes to'):
-        ResultFile(path, {}, 1)
-    other.kill()
-    other.wait()
-    ResultFile(path, {}, 1).close()
+def write_one(path, start, report):
+    start.wait()
+    try:
+        result = ResultFile(path, {}, 1)
+    except ValueError as error:
+        report.put(str(error))
+        return
+    result.append([answer(f'{os.getpid()}.png')])
+    report.put(f'{os.getpid()}.png')
+    time.sleep(0.02)
+    result.close()
+
+
+@pytest.mark.parametrize('suffix', ['.csv', '.json'])
+def test_of_two_that_start_together_one_writes_and_no_record_is_lost(suffix, tmp_path):
+    fork = multiprocessing.get_context('fork')
+    refused = 0
+    for number in range(20):
+        path = tmp_path / f'{number}{suffix}'
+        start, report = fork.Barrier(2), fork.Queue()
+        both = [fork.Process(target=write_one, args=(path, start, report)) for _ in range(2)]
+        for process in both:
+            process.start()
+        said = [report.get(timeout=60) for _ in both]
+        for process in both:
+            process.join()
+        written = [line for line in said if line.endswith('.png')]
+        assert sorted(row['image'] for row in rows_of(path)) == sorted(written)
+        assert all(re.search(rf'{path} is in use by .*or give another --out', line)
+                   for line in said if line not in written)
+        refused += 2 - len(written)
+        assert not path.with_name(f'{path.name}.lock').exists()
+    assert refused > 0
 
 
 @pytest.mark.parametrize('text, pairs', [

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 
+import numpy as np
 import pytest
 
 from mmcluspro.cli import main
@@ -41,6 +42,33 @@ def test_predictions_come_least_sure_first_and_stay_text(folder, capsys):
     assert rows[0]['attribute'] == "'=dry"
 
 
+def test_the_images_to_label_next_are_those_between_two_answers(folder, capsys):
+    rng, shares = np.random.default_rng(0), {}
+    lines = [HEADER.strip() + ',attribute_2,object_2,probability_2,seen_2']
+    for number in range(40):
+        best, second = sorted(rng.uniform(0, 0.5, 2))[::-1]
+        shares[f'{number:02}.png'] = best - second
+        lines.append(f'new/{number:02}.png,,0,wet,cat,{best},dry,cat,{second},1')
+    lines.append('new/lone.png,,0,wet,cat,0.4,,,,')  # of one pair only
+    (folder / 'result.csv').write_text('\n'.join(lines))
+    assert review('out', 'result.csv', '--root', 'new', '--uncertain', '7', '--out', 'next.csv'
+                  ) == 0
+    assert '7 images in next.csv, those whose two best' in capsys.readouterr().out
+    with open('next.csv') as file:
+        rows = [row['image'] for row in csv.DictReader(file)]
+    assert rows == sorted(shares, key=shares.get)[:7]
+    # Without second answers, the least confident ones.
+    text = '\n'.join(','.join(line.split(',')[:6]) for line in lines)
+    (folder / 'result.csv').write_text(text)
+    review('out', 'result.csv', '--root', 'new', '--out', 'next.csv', '--uncertain', '99')
+    review('out', 'result.csv', '--root', 'new', '--out', 'all.csv')
+    assert (folder / 'next.csv').read_text() == (folder / 'all.csv').read_text()
+    for flags in (['out', 'result.csv', '--uncertain', '0'], ['in', 'all.csv', '--uncertain', '5']):
+        with pytest.raises(SystemExit):
+            review(*flags, '--root', 'new', '--out', 'x.csv')
+        assert '--uncertain' in capsys.readouterr().err
+
+
 def back(name, capsys):
     review('in', name, '--root', 'new', '--table', 'photos/table.csv', '--out', 'more.csv')
     said = capsys.readouterr().out
@@ -54,10 +82,12 @@ EXPECTED = {'photos/x.png': ('wet', 'cat', 'train'), 'photos/y.png': ('dry', 'ca
 def test_corrections_of_a_spreadsheet_become_rows_of_training(folder, capsys):
     review('out', 'result.csv', '--root', 'new', '--out', 'review.csv')
     text = (folder / 'review.csv').read_text()
-    text = text.replace("'=dry,dog", "'=dry,fox").replace('d.png,dry,cat', 'd.png,,')
+    text = text.replace('"dog"', '"fox"').replace('"d.png","dry","cat"', 'd.png,,')
     (folder / 'review.csv').write_text(text)
     said, rows = back('review.csv', capsys)
     assert rows == EXPECTED
+    (folder / 'signs.csv').write_text(text.replace(',', ';'))  # as some spreadsheets save it
+    assert back('signs.csv', capsys)[1] == EXPECTED
     assert '2 reviewed images and the 2 earlier ones' in said and '1 left out' in said
     assert 'Pairs that become seen: 1 (to keep a pair unseen' in said
 
@@ -83,7 +113,7 @@ def test_label_studio_gets_tasks_and_its_export_is_read(folder, capsys):
 @pytest.mark.parametrize('words, content, said', [
     (['out', 'x.csv'], 'a,b\n', 'lacks image, attribute_1'),
     (['out', 'x.csv'], HEADER + 'elsewhere/a.png,,0,wet,cat,0.9\n', 'is not below --root'),
-    (['in', 'x.csv'], 'image,attribute\n', 'lacks image, attribute, object'),
+    (['in', 'x.csv'], 'image,attribute\n', 'lacks object. Give the file'),
     (['in', 'x.csv'], 'image,attribute,object\na.png,wet,\n', 'x.csv:2: only one of attribute'),
     (['in', 'x.json'], '[{"data": {}}]', 'not an export of Label Studio'),
     (['in', 'x.json'], '{', 'x.json'),
@@ -92,8 +122,9 @@ def test_label_studio_gets_tasks_and_its_export_is_read(folder, capsys):
     (['out', 'x.csv'], HEADER + 'new/link/a.png,,0,wet,cat,0.9\n', 'is not below --root'),
     (["out", "x.csv"], HEADER + "new/a.png,,0,wet,cat,nan\n",
      "x.csv, line 2: the probability is 'nan'"),
-    (['out', 'x.csv'], HEADER + 'new/a.png,,0,wet\n', "line 2: the probability is ''"),
-    (['out', 'x.csv'], HEADER + 'new/a.png,,0,"wet"x,cat,0.9\n', 'x.csv, after line 1: it is no'),
+    (['out', 'x.csv'], HEADER + 'new/a.png,,0,wet\n', 'x.csv, line 2: 4 cells under 6 columns'),
+    (['out', 'x.csv'], HEADER + 'new/a.png,,0,wet,cat,0.9,x\n', 'line 2: 7 cells under 6 columns'),
+    (['out', 'x.csv'], HEADER + 'new/a.png,,0,"wet"x,cat,0.9\n', 'x.csv, line 2: it is not a'),
     (['in', 'x.csv'], 'image,attribute,object\n"a.png,wet,cat\n', 'it is not a CSV file'),
     # A corrected file may not relabel what lies outside of --root.
     (['in', 'x.csv'], 'image,attribute,object\n../photos/y.png,wet,dog\n', 'leaves the folder'),

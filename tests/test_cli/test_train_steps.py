@@ -43,8 +43,8 @@ def config(monkeypatch, tmp_path):
 
 
 def test_what_does_not_exist_is_no_config(tmp_path):
-    with pytest.raises(FileNotFoundError, match='photos.* Give a folder of images, a CSV file, or '
-                       'a config'):
+    with pytest.raises(FileNotFoundError, match='photos.* Give a folder of images, a table '
+                       r'\(\.csv, \.tsv\), or a config'):
         train.main([str(tmp_path / 'photos')])
 
 
@@ -59,7 +59,7 @@ def test_flags_for_pictures_do_not_go_with_a_config(flag, config):
 def test_features_of_pictures_are_stored_where_the_route_asks_for_it(stored, config, monkeypatch,
                                                                      tmp_path):
     made = []
-    monkeypatch.setattr(train, 'own_config', lambda *args: ('own.py', str(tmp_path), stored))
+    monkeypatch.setattr(train, 'own_config', lambda *args: ('own.py', str(tmp_path), stored, None))
     monkeypatch.setattr(train, 'store_features', made.append)
     train.main([str(tmp_path)])
     assert made == (['own.py'] if stored else [])
@@ -69,7 +69,7 @@ def test_an_interrupted_storing_says_how_to_go_on(config, monkeypatch, tmp_path)
     def interrupt(config):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, 'own_config', lambda *args: ('own.py', str(tmp_path), True))
+    monkeypatch.setattr(train, 'own_config', lambda *args: ('own.py', str(tmp_path), True, None))
     monkeypatch.setattr(train, 'store_features', interrupt)
     with pytest.raises(KeyboardInterrupt, match='Run the same command again: the features that '
                        'are stored are kept.'):
@@ -131,7 +131,8 @@ def test_the_best_checkpoint_is_tested_after_training(best, fields, no_test, cal
     runner = FakeRunner(best)
     monkeypatch.setattr(train, 'build_runner', lambda cfg: runner)
     cfg = Config(dict(dict(test_dataloader={}, work_dir='.'), **fields))
-    train._train(cfg, argparse.Namespace(resume=None, no_test=no_test))
+    train._train(cfg, argparse.Namespace(
+        resume=None, no_test=no_test, standalone=False, epochs=None))
     assert runner.calls == calls
 
 

@@ -1,14 +1,15 @@
 """Every config, cut down: the tiny tower, and Shapes exported in the layout of its data."""
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.datasets.names import readable_name
-from mmcluspro.description.clip_zoo_schema import TOWERS
+from mmcluspro.engine.launch import read_config
+from mmcluspro.models.backbones import CLIPVision
+from mmcluspro.models.text import CLIPText
+from mmcluspro.registry import MODELS
 
 WIDE, TINY = (768, 512, 256), 64
 WORDS = 8  # width of the word vectors
@@ -26,7 +27,8 @@ def shrink(node, vectors, projection):
         return
     kind = str(node.get('type', '')).rpartition('.')[2]
     node.pop('readable', None)
-    if kind in TOWERS:
+    owner = MODELS.module_dict.get(kind)
+    if isinstance(owner, type) and issubclass(owner, (CLIPVision, CLIPText)):
         node.update(arch='tiny_clip', pretrained='tiny_clip')
         layers = node.get('out_layers', ())
         if any(not -4 <= layer < 4 for layer in layers):  # the tiny tower has four blocks
@@ -107,8 +109,8 @@ def small_config(published, vectors, projection, tmp_path, monkeypatch):
     # Its text is not made pretty, which a run does four times.
     monkeypatch.setattr('mmengine.config.config.FormatCode', lambda text, **_: (text, True))
 
-    def read(path):
-        cfg = Config.fromfile(Path(path))
+    def read(name):
+        cfg = read_config(name)
         shrink(cfg._cfg_dict['model'], vectors, projection)
         for phase, indices in dict(train=TRAIN, val=VAL, test=VAL).items():
             loader = cfg._cfg_dict.get(f'{phase}_dataloader')

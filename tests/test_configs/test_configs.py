@@ -1,35 +1,61 @@
-"""Every config builds; trainable parameters on UT-Zappos are counted part by part."""
-import ast
+"""Every config builds at real size; trainable parameters on UT-Zappos are counted part by part."""
+import re
+from math import gcd
 from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from mmcluspro.datasets import CompositionSpace
+from mmcluspro.datasets import CompositionSpace, ShapesCZSL, readable_name
+from mmcluspro.datasets.fashion.versions import read_version
+from mmcluspro.engine.launch import read_config
+from mmcluspro.engine.methods import config_names
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
-FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob('*.py')
-               if '_base_' not in path.parts)
-PARTS = ['datasets', 'schedules', '_base_']  # beside the model
+DATASET = re.compile(
+    '_(utzappos|mitstates|cgqa|fashion|shapes_large|shapes|own_data_tiny|own_data)')
+METHODS = {method: [name for name in config_names() if DATASET.sub('', name, 1) == method]
+           for method in sorted({DATASET.sub('', name, 1) for name in config_names()})}
 
 
-def small_space():
-    return CompositionSpace(['Canvas', 'Faux.Fur', 'wet'], ['Boots.Ankle', 'cat'],
-                            [[0, 0], [1, 0], [1, 1], [2, 1]], [True, True, True, False])
+ZAPPOS = (
+    'Canvas Cotton Faux.Fur Faux.Leather Full.grain.leather Hair.Calf Leather Nubuck Nylon '
+    'Patent.Leather Rubber Satin Sheepskin Suede Synthetic Wool',
+    'Boots.Ankle Boots.Knee.High Boots.Mid-Calf Sandals Shoes.Boat.Shoes Shoes.Clogs.and.Mules '
+    'Shoes.Flats Shoes.Heels Shoes.Loafers Shoes.Oxfords Shoes.Sneakers.and.Athletic.Shoes '
+    'Slippers')
+SIZES = {'UTZappos': (16, 12, 83, 33), 'MITStates': (115, 245, 1262, 700),
+         'CGQA': (413, 674, 5592, 2175), 'TableCZSL': (3, 2, 3, 1)}
+
+
+def real_space(space):
+    """The vocabulary of a config's data: its names where they are known, its size elsewhere."""
+    kind = space.type.rpartition('.')[2]
+    if kind == 'ShapesCZSL':
+        return ShapesCZSL.make_space('all', space.version)
+    if kind == 'Fashion':
+        return CompositionSpace.from_lists(read_version(space.split).pairs(), 'all')
+    attributes, objects, seen, unseen = SIZES[kind]
+    names = [[f'{name}{i}' for i in range(size)]
+             for name, size in (('attribute', attributes), ('object', objects))]
+    if kind == 'UTZappos':
+        names = [words.split() for words in ZAPPOS]
+    # All primitives are in the first diagonals of the table, which are seen.
+    pairs = [[i % attributes, (i + i // (attributes * objects // gcd(attributes, objects)))
+              % objects] for i in range(seen + unseen)]
+    return CompositionSpace(*names, pairs, [True] * seen + [False] * unseen)
 
 
 def without_files(node, vectors):
-    """Takes weights and words of other names out of a model's config; puts in small vectors."""
-    node.pop('readable', None)
+    """Takes the weights of files out of a model's config; puts in narrow word vectors."""
     for key, value in node.items():
         if isinstance(value, dict):
             without_files(value, vectors)
         elif key == 'pretrained':
             node[key] = None
-        elif key == 'path':
-            node[key] = vectors
+        elif key == 'path' and value not in (None, 'tiny_clip'):
+            node[key] = vectors(value)
 
 
 def build(cfg, space, vectors=None):
@@ -44,77 +70,63 @@ def build(cfg, space, vectors=None):
         return MODELS.build(model)
 
 
+CAPITALS = ('Canvas Cotton Leather Nubuck Nylon Rubber Satin Sheepskin Suede Synthetic Wool '
+            'Sandals Slippers')
+BOTH = ('fake fur thick grainy leather hair shiny ankle boots knee high midcalf boat clogs shoes '
+        'flats heels loafers oxford sneakers')
+FASTTEXT = 'faux full grain calf patent mid and mules athletic oxfords'
+NOT_IN_GLOVE = 'nubuck churidar jeggings kurtas tshirts'
+
+
 @pytest.fixture(scope='module')
 def words(tmp_path_factory):
-    """Word vectors of the names of :func:`small_space`."""
-    path = tmp_path_factory.mktemp('words') / 'words.txt'
-    path.write_text(''.join(f'{word} 1 2 3\n' for word in (
-        'canvas', 'faux', 'fur', 'wet', 'boots', 'ankle', 'cat')))
-    return str(path)
+    """Files with the single words of all names: GloVe has lower case only and no nubuck."""
+    folder = tmp_path_factory.mktemp('words')
+    products = CompositionSpace.from_lists(read_version('fashion-v1').pairs(), 'all')
+    readable = read_config('cge_fashion.py').model.head.text.readable
+    both = ' '.join([
+        BOTH, *(f'{kind}{i}' for kind in ('attribute', 'object') for i in range(700)),
+        *readable.values(), *map(readable_name, (*products.attributes, *products.objects))])
+    there = dict(word2vec=f'{both} {CAPITALS}', glove=f'{both} {CAPITALS.lower()}',
+                 crawl=f'{both} {CAPITALS.lower()} {FASTTEXT}')
+    for name, known in there.items():
+        known = set(known.split()) - set(NOT_IN_GLOVE.split() if name == 'glove' else ())
+        (folder / name).write_text(''.join(f'{word} 1 2 3\n' for word in sorted(known)))
+    return lambda path: str(folder / next((name for name in there if name in path), 'word2vec'))
 
 
-@pytest.mark.parametrize('path', FILES, ids=str)
-def test_it_builds_and_its_parts_name_the_same_data(path, words):
-    cfg = Config.fromfile(CONFIGS / path)
-    space = {'type': cfg.space.type, **cfg.space}
-    assert cfg.model.space == cfg.space
-    for phase in ('train', 'val', 'test'):
-        if cfg.get(f'{phase}_dataloader') is not None:
-            dataset = cfg[f'{phase}_dataloader'].dataset
-            assert dataset.phase == phase
-            assert {key: dataset[key] for key in space} == space
-    model = build(cfg, small_space(), words)
-    # A projection learns only where no file gives it, and the files were taken out.
-    learns = [name for name, p in model.named_parameters() if p.requires_grad
-              and not (name.startswith('backbone.proj.') and cfg.model.backbone.get('pretrained'))]
-    assert (not learns) == (cfg.train_cfg is None)
-    if cfg.model.head.text.get('arch') == 'fashion_clip':
-        assert cfg.model.head.text.pretrained == cfg.model.backbone.pretrained
-    elif 'arch' in cfg.model.head.text:
-        tower = cfg.model.backbone.get('backbone', cfg.model.backbone)
-        assert cfg.model.head.text.arch == tower.arch
+@pytest.mark.parametrize('method', METHODS)
+def test_it_builds_and_its_parts_name_the_same_data(method, words):
+    for name in METHODS[method]:
+        cfg = read_config(name)
+        space = {'type': cfg.space.type, **cfg.space}
+        assert cfg.model.space == cfg.space, name
+        for phase in ('train', 'val', 'test'):
+            if cfg.get(f'{phase}_dataloader') is not None:
+                dataset = cfg[f'{phase}_dataloader'].dataset
+                assert dataset.phase == phase, name
+                assert {key: dataset[key] for key in space} == space, name
+        model = build(cfg, real_space(cfg.space), words)
+        # A projection learns only where no file gives it, and the files were taken out.
+        given = 'backbone.proj.' if cfg.model.backbone.get('pretrained') else 'none'
+        learns = [key for key, p in model.named_parameters()
+                  if p.requires_grad and not key.startswith(given)]
+        assert (not learns) == (cfg.train_cfg is None), name
+        if cfg.model.head.text.get('arch') == 'fashion_clip':
+            assert cfg.model.head.text.pretrained == cfg.model.backbone.pretrained, name
+        elif 'arch' in cfg.model.head.text:
+            tower = cfg.model.backbone.get('backbone', cfg.model.backbone)
+            assert cfg.model.head.text.arch == tower.arch, name
 
 
-def bases(path):
-    """The files that a config names in ``_base_``."""
-    tree = ast.parse(path.read_text())
-    found = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
-             and getattr(node.targets[0], 'id', '') == '_base_']
-    names = found[0] if found else []
-    return [(path.parent / name).resolve()
-            for name in ([names] if isinstance(names, str) else names)]
-
-
-def parts(path):
-    """The folders of the parts of a config: its own, or those of the config that it varies."""
-    below = bases(path)
-    varied = [other for other in below if '_base_' not in other.parts]
-    assert len(varied) <= 1, f'{path} varies {len(varied)} configs'
-    return [folder for other in varied for folder in parts(other)] + [
-        part.parent.name for part in below if part not in varied]
-
-
-def settled(part):
-    """Whether a part extends only parts of its own folder."""
-    return all(below.parent == part.parent and settled(below) for below in bases(part))
-
-
-@pytest.mark.parametrize('path', FILES, ids=str)
-def test_a_config_lists_its_parts_or_varies_one_config_and_names_are_unique(path):
-    listed = parts(CONFIGS / path)
-    # A variant may add the part with ClusPro's head.
-    assert listed[1:1 + len(PARTS)] == PARTS or listed[1] == 'settings'
-    assert {listed[0], *listed[2:]} <= {'models', *PARTS}
-    assert [other.name for other in FILES].count(path.name) == 1
-
-
-@pytest.mark.parametrize('part', sorted((CONFIGS / '_base_').glob('*/*.py')),
-                         ids=lambda part: f'{part.parent.name}/{part.stem}')
-def test_a_part_extends_its_own_folder_and_a_setting_lists_data_schedule_and_runtime(part):
-    if part.parent.name == 'settings':
-        assert [below.parent.name for below in bases(part)] == PARTS
-    else:
-        assert settled(part)
+def test_a_name_is_one_config_and_a_part_extends_its_own_folder():
+    names = config_names()
+    assert len(names) == len(set(names)) > 230
+    files = [path for path in CONFIGS.rglob('*.py') if not {'methods', '_base_'} & set(path.parts)]
+    assert {path.name for path in files} <= set(names)
+    below = [word for path in (CONFIGS / '_base_').rglob('*.py')
+             for word in re.findall(r"_base_ = '([^']*)'", path.read_text())]
+    assert below and not any('/' in word for word in below)
 
 
 @pytest.mark.parametrize('path, tower, adapters', [
@@ -128,7 +140,7 @@ def test_trainable_parameters_on_ut_zappos_part_by_part(path, tower, adapters):
     space = CompositionSpace([f'attribute{i}' for i in range(16)],
                              [f'object{i}' for i in range(12)], pairs, [True] * 83)
 
-    model = build(Config.fromfile(CONFIGS / path), space)
+    model = build(read_config(path), space)
 
     count = lambda module: sum(p.numel() for p in module.parameters() if p.requires_grad)
     assert count(model.backbone) == tower

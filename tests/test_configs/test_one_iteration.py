@@ -1,22 +1,18 @@
 """Every config trains and validates for one iteration, on the tiny tower and Shapes."""
-from pathlib import Path
+import re
 
 import pytest
 from mmengine.hooks import Hook
 
 from mmcluspro.engine.launch import build_runner
-
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
-FILES = sorted(path.relative_to(CONFIGS) for path in CONFIGS.rglob('*.py')
-               if '_base_' not in path.parts)
+from mmcluspro.engine.methods import config_names
 
 
-def case(path):
+def case(name):
     """A config; slow if it has a sibling that differs in the published dataset and its settings."""
-    method, _, dataset = path.stem.rpartition('_')
-    sibling = CONFIGS / path.with_name(f'{method}_utzappos.py')
-    repeats = dataset in ('mitstates', 'cgqa') and sibling.is_file()
-    return pytest.param(path, id=str(path), marks=[pytest.mark.slow] if repeats else [])
+    sibling = re.sub('_(mitstates|cgqa)', '_utzappos', name)
+    repeats = sibling != name and sibling in config_names()
+    return pytest.param(name, marks=[pytest.mark.slow] if repeats else [])
 
 
 class Snapshot(Hook):
@@ -35,9 +31,9 @@ class Snapshot(Hook):
         self.metrics = metrics
 
 
-@pytest.mark.parametrize('path', map(case, FILES))
+@pytest.mark.parametrize('path', map(case, config_names()))
 def test_one_iteration_of_training_and_validation(path, small_config):
-    cfg = small_config(CONFIGS / path)
+    cfg = small_config(path)
     learns = cfg.train_cfg is not None
     runner, seen = build_runner(cfg), Snapshot()
     runner.register_hook(seen)

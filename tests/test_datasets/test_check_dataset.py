@@ -140,6 +140,7 @@ def test_expected_numbers_agree_with_the_published_lists(real_splits):
     lines = (real_splits / 'ut-zap50k' / 'train_pairs.txt').read_text().splitlines()
     union = (real_splits / 'ut-zap50k' / 'all_pairs.txt').read_text().splitlines()
     zappos = EXPECTED['ut-zappos']
+    assert report.lists == dict(train=True, val=True, test=True)
     assert len(lines) == zappos.train
     assert len(union) == zappos.train + zappos.val[1] + zappos.test[1]
     assert zappos.primitives == tuple(
@@ -148,6 +149,28 @@ def test_expected_numbers_agree_with_the_published_lists(real_splits):
     assert len(lines) == EXPECTED['mit-states'].train
     assert EXPECTED['mit-states'].primitives == tuple(
         len(set(names)) for names in zip(*(line.split() for line in lines)))
+
+
+def test_the_published_lists_of_ut_zappos(real_splits, tmp_path):
+    """All counts and lists agree; a list with other pairs is told and is no fault."""
+    folder = tmp_path / 'compositional-split-natural'
+    folder.mkdir()
+    lists = {phase: (real_splits / 'ut-zap50k' / f'{phase}_pairs.txt').read_text()
+             for phase in ('train', 'val', 'test')}
+    for phase, text in lists.items():
+        (folder / f'{phase}_pairs.txt').write_text(text)
+    report = check_dataset(tmp_path, 'ut-zappos')
+    assert not report.different and report.lists == dict(train=True, val=True, test=True)
+    assert [fault.kind for fault in report.faults] == ['metadata']
+    assert 'pair lists (train, val, test): as published' in str(report)
+    assert '\nWool Shoes.Sneakers' in '\n' + lists['val']
+
+    # Validation and test change places for one unseen pair of each.
+    changed = lists['val'].replace('Rubber Sandals', 'Cotton Sandals')
+    (folder / 'val_pairs.txt').write_text(changed)
+    report = check_dataset(tmp_path, 'ut-zappos')
+    assert not report.different and report.lists == dict(train=True, val=False, test=True)
+    assert 'pair lists (train, val, test): val not the published one' in str(report)
 
 
 def test_the_tool_ends_with_0_or_1(layout, tool, capsys):

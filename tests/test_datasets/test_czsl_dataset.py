@@ -1,8 +1,8 @@
 import os
 import pickle
 from collections import Counter
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine.dataset import DefaultSampler, pseudo_collate
@@ -15,8 +15,10 @@ from mmcluspro.datasets import (
     MITStates,
     UTZappos,
     build_space,
+    splits,
     write_layout,
 )
+from mmcluspro.errors import FileError
 from mmcluspro.registry import DATASETS
 
 PIPELINE = [
@@ -242,9 +244,16 @@ class Trap:
 def test_metadata_never_runs_code(layout, tmp_path, new):
     torch.save([Trap(tmp_path / 'was_run')], layout.metadata, _use_new_zipfile_serialization=new)
 
-    with pytest.raises(ValueError, match='could run code.*convert_metadata'):
+    with pytest.raises(ValueError, match='could run code'):
         UTZappos(str(layout.root))
     assert not (tmp_path / 'was_run').exists()
+
+
+def test_metadata_of_numpy_strings_is_to_be_converted(layout):
+    rows = [dict(row, attr=np.str_(row['attr'])) for row in layout.rows]
+    torch.save(rows, layout.metadata)
+    with pytest.raises(FileError, match='could run code.*convert_metadata'):
+        UTZappos(str(layout.root))
 
 
 @pytest.mark.parametrize('content', [b'', b'nonsense', b'PK\x03\x04 cut off'])
@@ -293,9 +302,9 @@ def test_the_writer_refuses_what_no_reader_could_read(layout, tmp_path, change, 
 def test_lists_and_metadata_are_read_once(layout, monkeypatch):
     for path in layout.root.rglob('*'):
         os.utime(path, (0, 0))  # files of the last second are read each time
-    read, text, load = [], Path.read_text, torch.load
-    monkeypatch.setattr(Path, 'read_text', lambda path, *args, **kwargs: read.append(
-        path.name) or text(path, *args, **kwargs))
+    read, text, load = [], splits.read_text, torch.load
+    monkeypatch.setattr(splits, 'read_text', lambda path, *args: read.append(
+        path.name) or text(path, *args))
     monkeypatch.setattr(torch, 'load', lambda path, **kwargs: read.append(
         path.name) or load(path, **kwargs))
     for phase in ('train', 'val', 'test'):

@@ -11,12 +11,7 @@ from torch.nn import functional as F
 
 from mmcluspro.datasets import Fashion
 from mmcluspro.datasets.dataset_check import EXPECTED
-from mmcluspro.datasets.fashion import (
-    Product,
-    read_styles,
-    read_version,
-    write_version,
-)
+from mmcluspro.datasets.fashion import Product, read_styles, read_version, write_version
 from mmcluspro.datasets.metadata import read_metadata
 
 HEADER = ('id,gender,masterCategory,subCategory,articleType,baseColour,season,year,usage,'

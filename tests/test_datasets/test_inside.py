@@ -1,4 +1,6 @@
 """Names from data stay below their folder, as written and through links."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from mmcluspro.datasets import UTZappos
 from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.table_file import read_table
-from mmcluspro.utils.inside import inside, leaves, within
+from mmcluspro.utils.inside import inside, leaves, remove, within
 
 
 @pytest.mark.parametrize('name', [
@@ -98,3 +100,43 @@ def test_a_table_names_images_below_its_folder(tmp_path):
     path.write_text('image,attribute,object,split\n../x.png,wet,cat,train\n')
     with pytest.raises(ValueError, match=r"table\.csv:2.*'\.\./x\.png' is not a name below"):
         read_table(path)
+
+
+# Removals.
+
+@pytest.mark.parametrize('path', ['../other/a', 'sub/a', '..', '.', '', 'sub/..', 'link/a'])
+def test_nothing_outside_of_the_folder_is_removed(path, tmp_path):
+    for name in ('own/sub/a', 'other/a', 'own/a'):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('mine')
+    (tmp_path / 'own' / 'link').symlink_to(tmp_path / 'other')
+    with pytest.raises(ValueError, match='is not removed: it is not directly inside'):
+        remove(tmp_path / 'own', f'{tmp_path}/own/{path}')
+    assert all((tmp_path / name).exists() for name in ('own/sub/a', 'other/a', 'own/a'))
+
+
+def test_what_is_directly_inside_is_removed(tmp_path, monkeypatch):
+    own, other = tmp_path / 'own', tmp_path / 'other'
+    for folder in (own / 'folder' / 'deep', other):
+        folder.mkdir(parents=True)
+        (folder / 'a').write_text('mine')
+    (own / 'file').write_text('')
+    (own / 'to_file').symlink_to(other / 'a')
+    (own / 'to_folder').symlink_to(other)
+    (tmp_path / 'alias').symlink_to(own)
+    monkeypatch.chdir(tmp_path)
+    for name in ('file', 'to_file', 'folder', 'gone'):
+        remove(own, own / name)
+    remove('own', tmp_path / 'alias' / 'to_folder')
+    assert not list(own.iterdir()) and (other / 'a').read_text() == 'mine'
+
+
+def test_a_folder_elsewhere_is_compared_as_text():
+    asked = []
+    bucket = SimpleNamespace(remove=asked.append)
+    remove('s3://bucket/run/', 's3://bucket/run/epoch_1.pth', bucket)
+    assert asked == ['s3://bucket/run/epoch_1.pth']
+    for path in ('s3://bucket/other/epoch_1.pth', 's3://bucket/run/../x', 's3://bucket/run/..'):
+        with pytest.raises(ValueError, match='is not removed'):
+            remove('s3://bucket/run', path, bucket)
+    assert len(asked) == 1

@@ -36,6 +36,16 @@ def test_the_published_rule_reads_one_name_of_the_published_lists_differently(re
     assert resolve_readable('words') is readable_name
 
 
+@pytest.mark.parametrize('rule, raw, words', [
+    ('word2vec', 'Shoes.Sneakers.and.Athletic.Shoes', 'sneakers'),
+    ('word2vec', 'Boots.Mid-Calf', 'midcalf boots'), ('word2vec', 'Canvas', 'Canvas'),
+    ('word2vec', 'Nubuck', 'Nubuck'), ('word2vec', 'fire_truck', 'fire truck'),
+    ('word2vec', '-', '-'), ('glove', 'Nubuck', 'grainy leather'), ('glove', 'Canvas', 'canvas'),
+    ('glove', 'Faux.Fur', 'fake fur')])
+def test_rules_of_the_published_loaders_of_word_vectors(rule, raw, words):
+    assert resolve_readable(rule)(raw) == words
+
+
 def test_a_dict_overrides_single_names_and_pickles():
     words = pickle.loads(pickle.dumps(resolve_readable({'Hair.Calf': 'calf hair'})))
 

@@ -2,23 +2,18 @@
 import io
 import os
 import struct
+import subprocess
 import sys
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, features
+from PIL import Image, ImageOps, features
 
-from mmcluspro.apis.images import Preprocessor, list_images
+from mmcluspro.artefact.images import Preprocessor, list_images
 from mmcluspro.datasets import LoadPicture, LoadReduced
 from mmcluspro.datasets.folder_tree import images_below, left_out
-from mmcluspro.datasets.picture_file import (
-    Refused,
-    as_bgr,
-    check_file_size,
-    colour,
-    read_picture,
-)
+from mmcluspro.datasets.picture_file import Refused, as_bgr, check_file_size, colour, read_picture
 from mmcluspro.description.preparation import describe_pipeline
 
 
@@ -268,3 +263,76 @@ def test_progressive_pictures_and_data_that_looks_like_a_scan_pass(tmp_path):
     (tmp_path / 'several.jpg').write_bytes(b''.join(
         (tmp_path / 'plain.jpg').read_bytes() for _ in range(200)))  # behind the first picture
     check_file_size(str(tmp_path / 'several.jpg'))
+
+
+def as_before(image, background):
+    """The whole picture at once, by the plain formula."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode[0] == 'I':
+        grey = np.asarray(image).astype(np.int64)
+        grey = np.clip(grey >> 8 if grey.max() > 255 else grey, 0, 255).astype(np.uint8)
+        return grey[..., None].repeat(3, axis=2)
+    if image.mode not in ('RGBA', 'LA', 'PA') and 'transparency' not in image.info:
+        return np.asarray(image.convert('RGB'))[..., ::-1]
+    pixels = np.asarray(image.convert('RGBA')).astype(np.float32)
+    alpha = pixels[..., 3:] / np.float32(255)
+    mixed = pixels[..., :3] * alpha + np.float32(background) * (1 - alpha)
+    return np.rint(mixed).astype(np.uint8)[..., ::-1]
+
+
+@pytest.mark.parametrize('mode, suffix', [
+    ('RGBA', 'png'), ('LA', 'png'), ('P', 'png'), ('RGB', 'png'), ('L', 'png'), ('1', 'png'),
+    ('I;16', 'png'), ('I', 'tif'), ('I;16B', 'tif'), ('CMYK', 'tif'), ('F', 'tif'), ('RGBA', 'tif'),
+    ('RGBA', 'webp'), ('P', 'gif')])
+@pytest.mark.parametrize('turned', [1, 3, 6, 7])
+def test_parts_make_the_same_pixels_as_the_whole(mode, suffix, turned, tmp_path, monkeypatch):
+    monkeypatch.setattr('mmcluspro.datasets.picture_file.PART', 50)  # three rows of 13 pixels
+    generator = np.random.default_rng(0)
+    for largest in (255, 40_000):
+        deep = generator.integers(0, largest, (17, 13))
+        image = Image.fromarray(deep.astype(np.float32)) if mode == 'F' else (
+            Image.fromarray(deep.astype(np.int32)) if mode == 'I' else
+            Image.fromarray(deep.astype('>u2' if mode == 'I;16B' else np.uint16)) if mode[0] == 'I'
+            else Image.fromarray(generator.integers(0, 256, (17, 13, 4), dtype=np.uint8)
+                                 ).convert(mode))
+        exif = Image.Exif()
+        exif[0x0112] = turned
+        options = dict(transparency=3) if mode == 'P' else dict(transparency=(9, 9, 9)) if (
+            mode == 'RGB') else {}
+        path = tmp_path / f'x.{suffix}'
+        image.save(path, **options, **({} if suffix == 'gif' else dict(exif=exif)))
+        data = path.read_bytes()
+        for background in ((255, 255, 255), (10, 200, 77)):
+            # Pillow 12.3 turns an uncompressed TIFF twice if it opens it by its path.
+            with Image.open(io.BytesIO(data)) as one, Image.open(io.BytesIO(data)) as two:
+                expected = as_before(one, background)
+                found = as_bgr(two, background)
+            assert (found == expected).all() and found.flags.c_contiguous
+            assert (read_picture(str(path), 'pillow', background) == expected).all()
+
+
+#: Prints by how many kilobytes the peak of memory rises while a picture is read.
+PEAK = """
+import sys
+from mmcluspro.datasets.picture_file import read_picture
+def peak():
+    with open('/proc/self/status') as status:
+        return next(int(line.split()[1]) for line in status if line.startswith('VmHWM'))
+before = peak()
+read_picture(sys.argv[1])
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize('mode', ['RGBA', 'P', 'I;16'])
+def test_a_large_picture_takes_few_bytes_per_pixel(mode, tmp_path):
+    side = 4000
+    image = Image.new(mode, (side, side))
+    if mode == 'P':
+        image.putpalette([0, 0, 0, 200, 0, 0])
+    image.save(tmp_path / 'x.png', **(dict(transparency=0) if mode == 'P' else {}))
+    # In a process of its own: a forked one inherits the peak of the tests before it.
+    result = subprocess.run(
+        [sys.executable, '-c', PEAK, str(tmp_path / 'x.png')], capture_output=True, check=True,
+        text=True)
+    assert 3 <= int(result.stdout) * 1024 // side**2 <= 10  # 45 before it was done in parts

@@ -209,7 +209,7 @@ def test_folders_need_a_split_on_request(tmp_path):
 
 
 def test_a_split_is_not_made_over_another(table):
-    with pytest.raises(ValueError, match='already has a column split'):
+    with pytest.raises(ValueError, match='already has a split; remove make_split'):
         TableCZSL(str(table.parent), table='table.csv', make_split={'seed': 0})
 
 

@@ -1,27 +1,26 @@
 """Models of the page: zero-shot CLIP, and an untrained ClusPro with a bank."""
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from mmcluspro.apis import CZSLInferencer
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.examples import draw_examples
 from mmcluspro.demo.logic import Classifier
-from mmcluspro.demo.zero_shot import zero_shot_inferencer
-from mmcluspro.engine.launch import find_config
+from mmcluspro.demo.zero_shot import zero_shot_model
+from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 
 
 @pytest.fixture(scope='session')
 def zero_shot():
-    return Classifier(zero_shot_inferencer('cpu'))
+    return Classifier(zero_shot_model('cpu'))
 
 
 @pytest.fixture(scope='session')
 def cluspro_file(tmp_path_factory):
     """A checkpoint with random weights and prototypes, and a bias that validation chose."""
-    cfg = Config.fromfile(find_config('cluspro_shapes.py'))
+    cfg = read_config('cluspro_shapes.py')
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(cfg.model)
@@ -43,9 +42,9 @@ def cluspro_file(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def cluspro(cluspro_file):
-    return Classifier(CZSLInferencer(cluspro_file, 'cpu'))
+    return Classifier(load(cluspro_file, 'cpu'))
 
 
 @pytest.fixture(scope='session')
 def examples(zero_shot, tmp_path_factory):
-    return draw_examples(zero_shot.inferencer.space, tmp_path_factory.mktemp('examples'))
+    return draw_examples(zero_shot.model.space, tmp_path_factory.mktemp('examples'))

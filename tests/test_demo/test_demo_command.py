@@ -9,7 +9,9 @@ import urllib.request
 import pytest
 
 from mmcluspro.cli import find_main, main
+from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.demo_command import parse_args, prepare, serve
+from mmcluspro.demo.zero_shot import zero_shot_model
 
 COMMAND = [sys.executable, '-u', '-c',
            'import sys; from mmcluspro.cli import main; sys.exit(main(sys.argv[1:]))', 'demo']
@@ -45,6 +47,12 @@ def test_the_command_is_known_and_needs_no_gradio_for_its_help(monkeypatch, caps
     with pytest.raises(SystemExit):
         find_main('demo')(['--help'])
     assert 'mmcluspro demo' in capsys.readouterr().out
+
+
+def test_a_config_in_the_current_folder_is_not_run(monkeypatch, tmp_path):
+    (tmp_path / 'clip_zeroshot_shapes.py').write_text('raise SystemExit("ran")')
+    monkeypatch.chdir(tmp_path)
+    assert zero_shot_model('cpu').space.attributes == ShapesCZSL.make_space('all').attributes
 
 
 def test_a_taken_port_is_said_in_words(tmp_path):

@@ -10,7 +10,7 @@ pytest.importorskip('gradio')
 
 import gradio as gr
 
-from mmcluspro.apis import prototype_images
+from mmcluspro.artefact import prototype_images
 from mmcluspro.demo import many_files
 from mmcluspro.demo.app import _example_buttons
 from mmcluspro.demo.demo_command import find_images, serve
@@ -49,7 +49,8 @@ def test_pictures_come_from_the_flag_or_from_beside_the_checkpoint(pictures, tmp
 def test_the_address_is_that_of_the_page(endpoint, public, address, tmp_path):
     routes = []
     server = SimpleNamespace(add_route=lambda *args, **own: routes.append(own['methods']))
-    app = SimpleNamespace(launch=lambda **own: (server, 'http://here', public))
+    app = SimpleNamespace(launch=lambda **own: (server, 'http://here', public),
+                          server=SimpleNamespace(should_exit=True))
     if endpoint:
         app.endpoint = SimpleNamespace(answer=None)
     assert serve(app, str(tmp_path), '127.0.0.1', None) == address

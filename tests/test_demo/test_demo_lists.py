@@ -2,11 +2,11 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mmcluspro.demo import lists
-from mmcluspro.demo.lists import cross_pairs, pair_text, parse_names, parse_pairs
+from mmcluspro.demo.lists import cross_pairs, name_text, pair_text, parse_names, parse_pairs
 
 
 @pytest.mark.parametrize('text', ['red\nblue', 'red, blue', ' red ,\n\n  blue,', 'red\r\nblue\r\n'])
@@ -56,12 +56,25 @@ def test_a_long_line_is_shortened_in_the_message():
         parse_pairs('x' * 5000)
 
 
-name = st.lists(st.text('abcXÄ.-', min_size=1), min_size=1, max_size=3).map(' '.join)
+name = st.lists(st.text('abcXÄ.-#,;"', min_size=1), min_size=1, max_size=3).map(' '.join)
 
 
-@given(st.lists(st.tuples(name, name), min_size=1, unique=True))
-def test_what_is_written_is_read_back(pairs):
-    assert parse_pairs(pair_text(pairs)) == pairs
+@given(st.lists(st.tuples(name, name), min_size=1, unique=True), st.booleans())
+@example([('attribute', 'object')], False)
+@example([('#1', 'star'), ('a,b', 'arrow'), ('c #d', '5" nail'), ('"', ';')], False)
+def test_what_is_written_is_read_back(pairs, header):
+    assert parse_pairs(pair_text([('attribute', 'object')] * header + pairs)
+                       ) == [('attribute', 'object')] * header + pairs
+
+
+@given(st.lists(name, min_size=1, unique=True))
+def test_names_that_are_written_are_read_back(names):
+    assert parse_names(name_text(names), 'attribute') == names
+
+
+def test_an_open_quote_in_a_list_of_names_is_named():
+    with pytest.raises(ValueError, match='list of objects, line 2: a double quote is not closed'):
+        parse_names('cat\n"wet, dog', 'object')
 
 
 def test_all_pairs_of_two_lists():

@@ -4,8 +4,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mmcluspro.apis import inferencer as inferencer_module
-from mmcluspro.apis.prototype_images import (
+from mmcluspro.artefact import trained as inferencer_module
+from mmcluspro.artefact.prototype_images import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,
@@ -29,7 +29,7 @@ def test_the_page_says_what_the_inferencer_says(model, examples, request):
     answer = classifier.answer(path, PAIRS)
     got = classifier.ranking(answer, classifier.calibration.seen_bias)
 
-    expected, = classifier.inferencer(path, pairs=PAIRS, top_k=4)
+    expected, = classifier.model.predict(path, pairs=PAIRS, top_k=4)
 
     assert [(p.attribute, p.object, p.seen) for p in got.pairs] == [
         (p.attribute, p.object, p.seen) for p in expected.pairs]
@@ -42,7 +42,7 @@ def test_the_page_says_what_the_inferencer_says(model, examples, request):
 
 def test_without_a_list_the_pairs_are_those_of_the_data(zero_shot):
     pairs = zero_shot.known_pairs()
-    assert len(pairs) == len(zero_shot.inferencer.space.pairs) == len(set(pairs))
+    assert len(pairs) == len(zero_shot.model.space.pairs) == len(set(pairs))
 
 
 def test_the_bias_moves_odds_between_seen_and_unseen_and_nowhere_else(cluspro, examples):
@@ -73,17 +73,17 @@ def test_new_words_are_answered_and_said(zero_shot, examples):
 
 
 def test_words_of_earlier_visitors_are_forgotten(zero_shot, examples, monkeypatch):
-    text = zero_shot.inferencer.model.head.text
+    text = zero_shot.model.network.head.text
     before = zero_shot.answer(examples[0].path, PAIRS).scores[0]
     monkeypatch.setattr(inferencer_module, 'MAX_ADDED', 2)
     for word in ('one', 'two', 'three', 'four', 'five'):
         zero_shot.answer(examples[0].path, [(word, 'star')])
-        assert len(text.attributes) <= len(zero_shot.inferencer.space.attributes) + 4
+        assert len(text.attributes) <= len(zero_shot.model.space.attributes) + 4
     torch.testing.assert_close(zero_shot.answer(examples[0].path, PAIRS).scores[0], before)
 
 
 def test_long_words_of_earlier_visitors_leave_room_for_others(zero_shot, examples):
-    prompt = zero_shot.inferencer.model.head.text.prompt
+    prompt = zero_shot.model.network.head.text.prompt
     known = prompt.attributes.own_lengths + prompt.objects.own_lengths
     room = prompt.max_tokens - max(map(len, prompt.contexts.values())) - max(known)
     long = ' '.join('x' * room)  # one token a letter
@@ -122,15 +122,15 @@ def test_prototypes_of_a_checkpoint_are_searched_with_the_feature_of_their_branc
         cluspro, examples):
     path = examples[0].path
     found = cluspro.answer(path, PAIRS).prototypes
-    image, _ = cluspro.inferencer.preprocess(logic.Item(path, path))
-    feats = cluspro.inferencer.features([image])
+    image, _ = cluspro.model.prepare(logic.Item(path, path))
+    feats = cluspro.model.features([image])
     for branch, feat in feats.primitives.items():
-        bank = cluspro.inferencer.model.head.bank(branch)
+        bank = cluspro.model.network.head.bank(branch)
         cosine = torch.cosine_similarity(feat, bank.prototypes)
         assert found[branch][0].cosine == pytest.approx(float(cosine.max()), abs=1e-5)
         row = int(cosine.argmax())
         owner = int(torch.searchsorted(bank.offsets, row, right=True)) - 1
-        names = getattr(cluspro.inferencer.space, dict(attr='attributes', obj='objects')[branch])
+        names = getattr(cluspro.model.space, dict(attr='attributes', obj='objects')[branch])
         assert found[branch][0].name == names[owner]
 
 
@@ -140,7 +140,7 @@ def test_a_model_without_a_bank_has_no_prototypes(zero_shot, examples):
 
 @pytest.mark.parametrize('count', [1, 4, 6])
 def test_examples_show_unseen_and_seen_pairs_in_turn(zero_shot, tmp_path, count):
-    examples = draw_examples(zero_shot.inferencer.space, tmp_path, count)
+    examples = draw_examples(zero_shot.model.space, tmp_path, count)
     assert [item.seen for item in examples] == [i % 2 == 1 for i in range(count)]
     names = [name for item in examples for name in (item.attribute, item.object)]
     assert len(set(names)) == 2 * count
@@ -148,7 +148,7 @@ def test_examples_show_unseen_and_seen_pairs_in_turn(zero_shot, tmp_path, count)
 
 
 def test_a_space_that_cannot_be_drawn_has_no_examples(zero_shot):
-    space = zero_shot.inferencer.space
+    space = zero_shot.model.space
     other = type(space)(['ripe'] + list(space.attributes[1:]), ['pear'], [(0, 0)], [True])
     assert choose_pairs(other, 6) == []
 
@@ -182,7 +182,7 @@ def test_the_page_says_which_prototype_or_that_there_are_none(zero_shot, cluspro
 
 
 def test_the_page_opens_with_an_example_that_is_right(zero_shot, tmp_path):
-    space = zero_shot.inferencer.space
+    space = zero_shot.model.space
     drawn = draw_examples(space, tmp_path)
     third = (drawn[2].attribute, drawn[2].object)
     found = find_examples(space, None, tmp_path, lambda path: third)
@@ -196,7 +196,7 @@ def test_the_page_opens_with_an_example_that_is_right(zero_shot, tmp_path):
 
 
 def test_stored_examples_stand_in_where_nothing_can_be_drawn(zero_shot, tmp_path):
-    space = zero_shot.inferencer.space
+    space = zero_shot.model.space
     other = type(space)(['ripe'], ['pear'], [(0, 0)], [True])
     images = PrototypeImages(pictures=[as_jpeg(Image.new('RGB', (90, 60)), 64, square=False)],
                              examples=[ShownExample(0, 'ripe', 'pear', True)])
@@ -208,18 +208,18 @@ def test_stored_examples_stand_in_where_nothing_can_be_drawn(zero_shot, tmp_path
 
 
 def test_pictures_of_prototypes_are_shown_for_their_own_model_only(cluspro, examples):
-    banks = cluspro.inferencer.model.head.prototypes
+    banks = cluspro.model.network.head.prototypes
     answer = cluspro.answer(examples[0].path, PAIRS)
     near = answer.prototypes['attr'][0]
     images = PrototypeImages({name: bank_digest(bank) for name, bank in banks.items()},
                              dict(attr={near.row: ShownPrototype(0.5, False, [0])}),
                              [as_jpeg(Image.new('RGB', (9, 9), 'red'), 9)])
     ranking = cluspro.ranking(answer, 0.0)
-    page = details_html(answer, ranking, '', logic.Classifier(cluspro.inferencer, images).images)
+    page = details_html(answer, ranking, '', logic.Classifier(cluspro.model, images).images)
     assert page.count('<img') == 1 and images.address(0) in page
     assert near.name in page.split('<img')[0]
     images.digests['attr'] = 'another'
-    assert logic.Classifier(cluspro.inferencer, images).images is None
+    assert logic.Classifier(cluspro.model, images).images is None
 
 
 def test_many_files_are_answered_as_the_inferencer_does(cluspro, examples, tmp_path):
@@ -227,7 +227,7 @@ def test_many_files_are_answered_as_the_inferencer_does(cluspro, examples, tmp_p
     bad.write_text('words')
     items = [logic.Item('first', examples[0].path), logic.Item('second', str(bad))]
     first, second = cluspro.predictions(items, PAIRS, top_k=2)
-    expected, = cluspro.inferencer(examples[0].path, pairs=PAIRS, top_k=2)
+    expected, = cluspro.model.predict(examples[0].path, pairs=PAIRS, top_k=2)
     assert first.image == 'first' and [p.object for p in first.pairs] == [
         p.object for p in expected.pairs]
     assert first.best.probability == pytest.approx(expected.best.probability, rel=1e-5)

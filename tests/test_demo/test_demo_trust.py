@@ -1,5 +1,7 @@
 """The page under attack, through its HTTP interface: no file of the server, no HTML of a guest."""
+import asyncio
 import csv
+import http.client
 import json
 import shlex
 import shutil
@@ -9,6 +11,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +19,12 @@ import pytest
 from PIL import Image
 
 from mmcluspro.demo.demo_command import parse_args, prepare, serve
-from mmcluspro.demo.zero_shot import zero_shot_inferencer
+from mmcluspro.demo.gate import Gate
+from mmcluspro.demo.zero_shot import zero_shot_model
 
 pytest.importorskip('gradio')
 ROOT = Path(__file__).resolve().parents[2]
+SLOW = b'POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nabc'
 OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -205,9 +210,9 @@ def test_too_many_files_are_refused_with_a_number(page, picture):
     assert 'These are 201 files; the page takes up to 200' in str(answer)
 
 
-def predict(page, body, query=''):
+def predict(page, body, query='', kind='application/octet-stream'):
     try:
-        with request(f'{page[1]}/predict{query}', body, 'application/octet-stream') as answer:
+        with request(f'{page[1]}/predict{query}', body, kind) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
@@ -223,17 +228,18 @@ def counted(page):
     return endpoint.arriving, endpoint.waiting, endpoint.held
 
 
-def test_curl_gets_what_the_inferencer_answers(page, picture):
+@pytest.mark.parametrize('form', ['-F', '--data-binary'])
+def test_curl_gets_what_the_inferencer_answers(form, page, picture):
     curl = shutil.which('curl')
     if curl is None:
         pytest.skip('no curl')
     line = next(line for line in (ROOT / 'docs' / 'demo.md').read_text().splitlines()
-                if line.startswith('curl --data-binary'))
+                if line.startswith(f'curl {form}')).partition('  #')[0]
     words = line.replace('http://127.0.0.1:7860', page[1]).replace('photo.jpg', str(picture))
     done = subprocess.run([curl, '--silent', '--noproxy', '*', *shlex.split(words)[1:]],
                           capture_output=True, text=True, check=True)
     got = json.loads(done.stdout)
-    expected = zero_shot_inferencer('cpu')(str(picture), top_k=3)[0]
+    expected = zero_shot_model('cpu').predict(str(picture), top_k=3)[0]
     assert [(p['attribute'], p['object']) for p in got['pairs']] == [
         (p.attribute, p.object) for p in expected.pairs]
     assert got['pairs'][0]['probability'] == pytest.approx(expected.best.probability, rel=1e-4)
@@ -245,11 +251,40 @@ def test_the_endpoint_takes_pairs_and_a_number(page, picture):
     assert answer['pairs'][0]['object'] in ('star', 'key') and answer['image'] == 'upload'
 
 
+def test_names_with_signs_are_names_to_the_endpoint(page, picture):
+    """They were taken for comments and for a header, and left out without a word."""
+    status, answer = predict(
+        page, picture.read_bytes(),
+        '?top_k=3&pair=%231,star&pair=attribute,object&pair=%22a,b%22,arrow')
+    assert status == 200 and {(pair['attribute'], pair['object']) for pair in answer['pairs']} == {
+        ('#1', 'star'), ('attribute', 'object'), ('a,b', 'arrow')}
+
+
 @pytest.mark.parametrize('query, words', [
     ('?top_k=0', 'from 1 to 20'), ('?top_k=1e9', 'from 1 to 20'), ('?pair=red', 'expected two')])
 def test_bad_requests_are_said_in_words(query, words, page, picture):
     status, answer = predict(page, picture.read_bytes(), query)
     assert status == 400 and words in answer['error']
+
+
+def part(name, content, filename=True):
+    file = '; filename="a.png"' if filename else ''
+    return (f'--xx\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n').encode() + (
+        content + b'\r\n')
+
+
+@pytest.mark.parametrize('parts, words', [
+    ([part('note', b'text', False)], 'no picture in the form'),
+    ([part('a', b'1'), part('b', b'2')], 'send one picture'),
+    ([part('a', b'')], 'no picture in the form'),
+    ([b'--yy\r\n'], 'cannot be read'),
+    ([part(f'n{i}', b'', False) for i in range(11)], 'cannot be read')])
+def test_forms_without_one_picture_are_said_in_words(parts, words, page):
+    body = b''.join(parts) + b'--xx--\r\n'
+    status, answer = predict(page, body, kind='multipart/form-data; boundary=xx')
+    assert status == 400 and words in answer['error'] and 'curl -F' in answer['error']
+    assert predict(page, body, kind='multipart/form-data')[0] == 400  # no boundary
+    assert counted(page) == (0, 0, 0)
 
 
 def test_the_endpoint_bounds_what_it_reads_and_leaves_nothing(page, png_bomb):
@@ -274,7 +309,7 @@ def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch)
     monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_SECONDS', 0.5)
     address = urllib.parse.urlsplit(page[1])
     with socket.create_connection((address.hostname, address.port), timeout=20) as line:
-        line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc')
+        line.sendall(SLOW)
         assert b' 408 ' in line.recv(4096).partition(b'\r\n')[0]
     assert counted(page) == (0, 0, 0)
 
@@ -285,7 +320,7 @@ def test_slow_bodies_keep_no_one_else_away(page, picture, monkeypatch):
     lines = [socket.create_connection((address.hostname, address.port)) for _ in range(3)]
     try:
         for line in lines:
-            line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc')
+            line.sendall(SLOW)
         while page[0].endpoint.arriving < 3 or page[0].endpoint.held < 9:
             time.sleep(0.01)
         assert predict(page, picture.read_bytes())[0] == 200
@@ -310,3 +345,128 @@ def test_a_full_disk_is_said_without_a_path(page, picture, monkeypatch):
     monkeypatch.setattr('mmcluspro.demo.endpoint.tempfile.NamedTemporaryFile', full)
     status, answer = predict(page, picture.read_bytes())
     assert status == 503 and 'no room' in answer['error'] and 'secret' not in answer['error']
+
+
+def test_few_pictures_are_decoded_at_once(page, picture, monkeypatch):
+    """A picture of 190 kB can take 350 MB while it is decoded."""
+    inferencer = page[0].endpoint.classifier.model
+    whole, inside, most = inferencer.prepare, [], []
+
+    def slow(item):
+        inside.append(item)
+        most.append(len(inside))
+        time.sleep(0.1)
+        inside.pop()
+        return whole(item)
+
+    monkeypatch.setattr(inferencer, 'prepare', slow)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: predict(page, picture.read_bytes())[0], range(8)))
+    assert found == [200] * 8 and max(most) == 2
+
+
+def head(page, path, **headers):
+    """Status and body of a request with headers of its own."""
+    address = urllib.parse.urlsplit(page[1])
+    line = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+    try:
+        method = 'POST' if path == '/predict' else 'GET'
+        line.request(method, path, b'x' if method == 'POST' else None, headers)
+        answer = line.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        line.close()
+
+
+@pytest.mark.parametrize('path', ['/', '/predict', '/config', '/gradio_api/startup-events'])
+def test_other_web_sites_cannot_use_the_page(path, page):
+    port = urllib.parse.urlsplit(page[1]).port
+    for name in ('evil.example', f'evil.example:{port}', 'localhost.evil.example', '10.0.0.1', ''):
+        status, text = head(page, path, Host=name)
+        assert status == 403 and '--host 0.0.0.0' in text, name
+    own = f'localhost:{port}'
+    for origin in ('http://evil.example', f'http://evil.example:{port}', 'null',
+                   f'http://localhost:{port + 1}'):
+        status, text = head(page, path, Host=own, Origin=origin)
+        assert status == 403 and 'other web sites' in text, origin
+    expected = 400 if path == '/predict' else 200
+    for name in (own, f'127.0.0.1:{port}', f'[::1]:{port}'):
+        assert head(page, path, Host=name)[0] == expected
+        assert head(page, path, Host=name, Origin=f'http://{name}')[0] == expected
+
+
+def test_a_page_for_the_network_answers_to_any_name_but_to_no_other_web_site(tmp_path):
+    calls = []
+
+    async def app(scope, receive, send):
+        calls.append(scope['path'])
+
+    def ask_gate(bound, **headers):
+        scope = dict(type='http', path='/', method='GET', headers=[
+            (name.encode(), value.encode()) for name, value in headers.items()])
+        calls.clear()
+        asyncio.run(Gate(app, bound, tmp_path, {'x.gradio.live'})(scope, nothing, nothing))
+        return bool(calls)
+
+    async def nothing(*_):
+        return None
+
+    assert ask_gate('0.0.0.0', host='lab.example:7860', origin='http://lab.example:7860')
+    assert not ask_gate('0.0.0.0', host='lab.example:7860', origin='http://evil.example')
+    assert ask_gate('127.0.0.1', host='x.gradio.live', origin='https://x.gradio.live')
+    assert not ask_gate('127.0.0.1', host='y.gradio.live')
+
+
+def test_nobody_sees_the_traffic(page):
+    assert head(page, '/monitoring')[0] == 403 and head(page, '/monitoring/summary')[0] == 403
+
+
+def test_a_body_without_end_is_refused(page, picture, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_BODY', 5000)
+    with pytest.raises(urllib.error.HTTPError, match='413'):
+        ask(page, None, pairs='red star\n' * 1000)
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UPLOADS', 5000)
+    with pytest.raises(urllib.error.HTTPError, match='413'):
+        upload(page, 'large.png', bytes(6000))
+    assert upload(page, 'mine.png', picture.read_bytes())
+
+
+def test_uploads_that_are_kept_are_bounded(page, monkeypatch):
+    """The oldest ones go."""
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UPLOADS', 500_000)
+    paths = []
+    for number in range(8):
+        paths.append(Path(upload(page, f'{number}.png', bytes([number]) * 200_000)))
+        time.sleep(0.02)
+    there = [path.is_file() for path in paths]
+    assert there[-1] and not any(there[:5]) and sum(there) <= 3
+
+
+def test_unfinished_headers_keep_no_one_away(page, picture, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_HEADER', 1.5)
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UNFINISHED', 20)
+    address = urllib.parse.urlsplit(page[1])
+    lines = [socket.create_connection((address.hostname, address.port)) for _ in range(60)]
+    try:
+        for line in lines:
+            line.sendall(b'GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ')
+        for line in lines:
+            line.settimeout(20)
+            assert line.recv(1) == b''
+        assert predict(page, picture.read_bytes())[0] == 200
+    finally:
+        for line in lines:
+            line.close()
+
+
+def test_a_request_that_takes_long_is_not_cut(page, picture, monkeypatch):
+    monkeypatch.setattr('mmcluspro.demo.gate.MAX_HEADER', 0.2)
+    inferencer = page[0].endpoint.classifier.model
+    whole = inferencer.prepare
+
+    def slow(item):
+        time.sleep(3)
+        return whole(item)
+
+    monkeypatch.setattr(inferencer, 'prepare', slow)
+    assert predict(page, picture.read_bytes())[0] == 200

@@ -8,9 +8,10 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from mmcluspro.apis import CZSLInferencer, load_model
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.description import describe
+from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.registry import MODELS
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope='module')
 def good():
     """Config, weights and labels of a small model."""
-    cfg = Config.fromfile(ROOT / 'configs' / 'baseline_shapes.py')
+    cfg = read_config(ROOT / 'configs' / 'baseline_shapes.py')
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         weights = MODELS.build(cfg.model).state_dict()
     return cfg, weights, ShapesCZSL(phase='train', lazy_init=True).metainfo
@@ -71,7 +72,7 @@ COMMAND = "float32 if not __import__('os').mkdir('owned') else 0"
 def test_an_expression_in_a_pipeline_is_never_evaluated(attack, tmp_path):
     path = attack(pipeline(dict(type='torchvision/ConvertImageDtype', dtype=COMMAND)))
     with pytest.raises(ValueError):
-        CZSLInferencer(path, 'cpu')
+        load(path, 'cpu').prepare.steps  # noqa: B018
     assert not (tmp_path / 'owned').exists()
 
 
@@ -84,7 +85,7 @@ def test_a_function_of_the_files_choice_is_never_called(readable, attack, tmp_pa
     def change(cfg):
         cfg.model.head.text.readable = readable
     with pytest.raises(FileError, match='readable'):
-        load_model(attack(change))
+        load(attack(change))
     assert not (tmp_path / 'owned').exists() and 'evil_module' not in sys.modules
 
 
@@ -102,20 +103,20 @@ def test_no_address_is_fetched(part, attack):
     def change(cfg):
         cfg.model.backbone = part
     with pytest.raises(ValueError):  # or a state dict that does not fit
-        load_model(attack(change))
+        load(attack(change))
 
 
 @pytest.mark.parametrize('value', ['http://evil.example/w.pt', '/etc/passwd', '../secret.pt'])
 def test_no_path_of_the_file_is_opened(value, attack, monkeypatch):
-    from mmcluspro.models import clip_loader
+    from mmcluspro.models import clip
     read = []
-    monkeypatch.setattr(clip_loader, 'read_weights', lambda path: read.append(path))
+    monkeypatch.setattr(clip, 'read_weights', lambda path: read.append(path))
 
     def change(cfg):
         cfg.model.backbone.pretrained = value
         cfg.model.head.text.pretrained = value
     with pytest.raises(FileError):
-        load_model(attack(change))
+        load(attack(change))
     assert not read
 
 
@@ -133,7 +134,7 @@ def test_no_class_of_the_files_choice_is_built(place, kind, attack):
         else:
             cfg.model['head' if place == 'peft' else place] = part
     with pytest.raises(FileError, match='refused'):
-        load_model(attack(change))
+        load(attack(change))
 
 
 def test_a_scope_is_refused(attack):
@@ -141,4 +142,4 @@ def test_a_scope_is_refused(attack):
         cfg.model.backbone.peft._scope_ = 'evil'
         cfg.model.backbone.peft.rank = 10**9
     with pytest.raises(FileError, match='refused'):
-        load_model(attack(change))
+        load(attack(change))

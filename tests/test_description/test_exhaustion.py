@@ -1,19 +1,24 @@
 """Small files that ask for much: memory, time, or text without end."""
+import pickle
+import struct
 import time
+import tracemalloc
 import zipfile
 
 import pytest
 import torch
 
-from mmcluspro.apis import load_model
+import mmcluspro
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL
-from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.datasets.metadata import read_metadata, row_faults
 from mmcluspro.description import describe
 from mmcluspro.description.budget import limited
 from mmcluspro.errors import DownloadError, FileError, shown
-from mmcluspro.models.text.text_encoder import TextEncoder
+from mmcluspro.models.clip import read_weights
+from mmcluspro.models.text.encoder import TextEncoder
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.archive import check_archive
+from mmcluspro.utils.safe_load import load_checkpoint
 
 TEXT = dict(type='CLIPText', arch='tiny_clip', pretrained='tiny_clip')
 
@@ -29,7 +34,7 @@ def attack(tmp_path):
             description=dict(format=1, model=model),
             dataset_meta=ShapesCZSL(phase='train', lazy_init=True).metainfo), **meta))
         torch.save(content, tmp_path / 'evil.pth')
-        return load_model(tmp_path / 'evil.pth')
+        return mmcluspro.load(tmp_path / 'evil.pth').network
     return load
 
 
@@ -116,6 +121,80 @@ def test_rows_of_lists_in_lists_are_named(tmp_path):
     assert len(str(fault)) < 1000
 
 
+def text(value):
+    return b'X' + struct.pack('<I', len(value)) + value.encode()
+
+
+def named(name):
+    module, _, item = name.rpartition('.')
+    return f'c{module}\n{item}\n'.encode()
+
+
+def number(value):
+    return b'\x8a\x08' + value.to_bytes(8, 'little')
+
+
+NUMBERS = b'(' + b'K\x01' * 5_000  # after a mark; closed as a list, a tuple or a dict
+HEX = text('hex') + b'q\x00'
+PICKLES = {
+    'hex': named('_codecs.encode') + b'q\x01' + text('x') + HEX + b'\x86R'
+    + b'q\x02h\x01h\x02h\x00\x86R' * 40,
+    'hex from numpy': named('_codecs.encode') + text('x') + named('numpy.core.multiarray.scalar')
+    + named('numpy.dtype') + text('U3') + b'\x85R' + named('_codecs.encode')
+    + text('h\0\0\0e\0\0\0x\0\0\0') + text('latin1') + b'\x86R\x86R\x86R',
+    'one text often': named('_codecs.encode') + b'q\x00' + text('x' * 100_000) + text('latin1')
+    + b'\x86q\x01R' + b'h\x00h\x01R' * 5_000,
+    'one list often': named('builtins.set') + b'q\x00]' + NUMBERS + b'e\x85q\x01R'
+    + b'h\x00h\x01R' * 5_000,
+    'one list often, that grew': named('builtins.set') + b'q\x00]q\x01\x85q\x02Rh\x01' + NUMBERS
+    + b'e' + b'h\x00h\x02R' * 5_000,
+    'one state often': named('argparse.Namespace') + b'q\x00)\x81}' + NUMBERS + b'uq\x01b'
+    + b'h\x00)\x81h\x01b' * 5_000,
+    'a copy of a copy': (named('collections.OrderedDict') + b'q\x00' + b'h\x00' * 5_000 + b'}'
+                         + NUMBERS + b'u' + b'\x85Rq\x01' * 5_000),
+    'a list in itself': named('builtins.set') + b']q\x00h\x00a\x85R',
+    'bytes of a size': named('builtins.bytearray') + number(1 << 40) + b'\x85R',
+    'a tensor of a size': named('torch.FloatTensor') + number(1 << 40) + b'\x85R',
+    'a storage of a size': named('torch.storage.UntypedStorage') + number(1 << 40) + b'\x85R',
+    'an array of a size': named('numpy.core.multiarray._reconstruct') + named('numpy.ndarray')
+    + number(1 << 40) + b'\x85' + text('b') + b'\x87R',
+    'a call in a call': named('torch._tensor._rebuild_from_type_v2') + named('_codecs.encode')
+    + named('builtins.set') + text('x') + HEX + b'\x86}(\x87R',
+    'a copy on a device': named('torch._utils._rebuild_device_tensor_from_cpu_tensor') + b')R',
+}
+
+
+def check_refused(read, content, zipped, path):
+    torch.save([], path, _use_new_zipfile_serialization=zipped)
+    content = b'\x80\x02' + content + b'.'
+    if zipped:
+        with zipfile.ZipFile(path) as archive:
+            parts = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(path, 'w') as archive:
+            for name, part in parts.items():
+                archive.writestr(name, content if name.endswith('data.pkl') else part)
+    else:
+        path.write_bytes(path.read_bytes().replace(pickle.dumps([], 2), content))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match='bomb.pth: (it was refused|its few bytes would)'):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 1000 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize('zipped', [True, False], ids=['zip', 'old'])
+@pytest.mark.parametrize('content', PICKLES.values(), ids=PICKLES)
+def test_few_bytes_of_a_pickle_do_not_become_many(content, zipped, tmp_path):
+    check_refused(load_checkpoint, content, zipped, tmp_path / 'bomb.pth')
+
+
+@pytest.mark.parametrize('read', [read_metadata, read_weights])
+def test_metadata_and_towers_are_read_in_the_same_way(read, tmp_path):
+    check_refused(read, PICKLES['hex'], True, tmp_path / 'bomb.pth')
+
+
 @pytest.mark.parametrize('name, what', [('a/data.pkl', 'compressed'), ('a.npy', 'unpack to')])
 def test_squeezed_archives_are_refused(name, what, tmp_path):
     path = tmp_path / 'bomb.pth'
@@ -192,8 +271,8 @@ def test_weights_that_do_not_fit_are_said_with_the_file(attack):
 
 def test_features_of_too_many_pairs_are_refused_before_memory_is_taken(monkeypatch):
     text = MODELS.build(dict(TEXT, type='mmcluspro.CLIPText', attributes=['red'], objects=['cat']))
-    monkeypatch.setattr('mmcluspro.models.text.text_encoder.MANY', 10)
-    monkeypatch.setattr('mmcluspro.models.text.text_encoder.free_bytes', lambda device: 11 * 256)
+    monkeypatch.setattr('mmcluspro.models.text.encoder.MANY', 10)
+    monkeypatch.setattr('mmcluspro.models.text.encoder.free_bytes', lambda device: 11 * 256)
     text.eval().encode_pairs(torch.zeros(11, 2, dtype=torch.long))
     with pytest.raises(ValueError, match='The text features of 12 pairs need 0 GB, and 0 GB'):
         text.encode_pairs(torch.zeros(12, 2, dtype=torch.long))

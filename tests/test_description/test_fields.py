@@ -3,10 +3,10 @@ import math
 
 import pytest
 
-from mmcluspro.description import fields
+from mmcluspro import fields
 from mmcluspro.description.data import check_data, describe_data
-from mmcluspro.description.fields import Refusal
 from mmcluspro.description.preparation import check_preparation, describe_pipeline
+from mmcluspro.fields import Refusal
 
 RESIZE = dict(step='resize', size=224, edge='short', backend='cv2', interpolation='bicubic')
 CROP = dict(step='crop', size=[224, 224])
@@ -119,8 +119,7 @@ def test_data_is_a_name_without_a_path(value):
 
 
 def test_known_data_without_its_paths():
-    kind = lambda value: value['type']
-    assert describe_data(dict(type='VAWCZSL', data_root='/home', split='a'), kind) == dict(
+    assert describe_data(dict(type='VAWCZSL', data_root='/home', split='a')) == dict(
         type='VAWCZSL', split='a')
-    assert describe_data(dict(type='Other', split='a'), kind) is None
-    assert describe_data(dict(type='VAWCZSL', split='../a'), kind) is None
+    assert describe_data(dict(type='Other', split='a')) is None
+    assert describe_data(dict(type='VAWCZSL', split='../a')) is None

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
+from mmengine.registry import MODELS as ROOT
 from mmengine.registry import DefaultScope
 
-from mmcluspro.apis import load_model
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.description import Refusal, checked, describe, import_modules
 from mmcluspro.engine.hooks import DescriptionHook
+from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.flags.model_flags import add_model_flags, model_options
 from mmcluspro.registry import MODELS
@@ -41,7 +42,7 @@ class OwnNeck(PrimitiveAdapter):
 
 
 def write(path, description=None, change=lambda cfg: None, **meta):
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
     change(cfg)
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
@@ -62,11 +63,59 @@ def test_a_class_of_another_package_needs_the_users_word(module, tmp_path):
     path = tmp_path / 'own.pth'
     write(path, change=own_neck)
     with pytest.raises(FileError, match=r"neck\.type is 'OwnNeck'.*--import"):
-        load_model(path)  # although it is registered in this process
+        load(path)  # although it is registered in this process
     with pytest.raises(FileError, match='OwnNeck'):
-        load_model(path, imports=['json'])
-    model = load_model(path, imports=[module])
+        load(path, imports=['json'])
+    model = load(path, imports=[module]).network
     assert type(model.neck).__name__ == 'OwnNeck' and model.neck.shift == 0.5
+
+
+@pytest.fixture
+def tagger(tmp_path, monkeypatch):
+    """A project with a registry, a scope and a head of its own."""
+    (tmp_path / 'tagger_parts.py').write_text('''
+from typing import Annotated
+from mmengine.registry import MODELS as ROOT, Registry
+from mmcluspro.fields import Unsaved, number
+from mmcluspro.models.heads import ThreePathHead
+
+PARTS = Registry('model', parent=ROOT, scope='tagger', locations=['tagger_parts'])
+
+@PARTS.register_module()
+class ScaledHead(ThreePathHead):
+    def __init__(self, *args, factor: Annotated[float, number(0, 10)] = 1.0,
+                 noise: Unsaved[float] = 0.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.factor = factor
+''')
+    monkeypatch.syspath_prepend(tmp_path)
+    yield 'tagger_parts'
+    sys.modules.pop('tagger_parts', None)
+    ROOT.children.pop('tagger', None)
+
+
+@pytest.mark.parametrize('scope, kind', [
+    ('mmpretrain', 'tagger.ScaledHead'), ('tagger', 'ScaledHead')])
+def test_a_head_of_another_projects_registry_predicts(scope, kind, tagger, tmp_path):
+    __import__(tagger)
+
+    def change(cfg):
+        cfg.default_scope = scope
+        cfg.model.head.update(type='tagger.ScaledHead', factor=2.0, noise=0.3)
+    path = tmp_path / 'scaled.pth'
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
+    change(cfg)
+    cfg.model.head.type = kind
+    found = describe(cfg)['model']['head']
+    assert found['type'] == 'tagger.ScaledHead' and 'noise' not in found
+    write(path, change=change)
+    with pytest.raises(FileError, match=r"head\.type is 'tagger\.ScaledHead'.*--import"):
+        load(path)
+    assert load(path, imports=[tagger]).network.head.factor == 2.0
+    for wrong in (dict(factor=11.0), dict(noise=0.1), dict(type='tagger.parts.ScaledHead')):
+        with pytest.raises(Refusal):
+            checked(dict(format=1, model=dict(describe(cfg)['model'], head=dict(found, **wrong))),
+                    (tagger, ))
 
 
 @pytest.mark.parametrize('name', ['torch', 'mmpretrain.models', 'timm', 'os'])
@@ -86,7 +135,7 @@ def test_a_module_that_is_not_there():
     dict(inner=dict(type='CLIPVision', arch='tiny_clip', pretrained='/etc/passwd'))])
 def test_fields_of_an_own_class_are_plain_data(fields, module):
     __import__(module)
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
     own_neck(cfg)
     description = describe(cfg)
     assert checked(description, (module, ))
@@ -98,9 +147,9 @@ def test_fields_of_an_own_class_are_plain_data(fields, module):
 def test_a_config_of_the_users_is_built(tmp_path):
     path = tmp_path / 'a.pth'
     write(path, description=dict(format=1, model='nonsense'))
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
-    model = load_model(path, config=cfg)
-    assert model.cfg is cfg and model.description['model']['backbone']['arch'] == 'tiny_clip'
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
+    model = load(path, config=cfg)
+    assert model.config is cfg and model.spec['model']['backbone']['arch'] == 'tiny_clip'
 
 
 def from_file(cfg):
@@ -112,14 +161,14 @@ def test_weights_of_a_local_file_are_given_again(tmp_path):
     expected = write(path, change=from_file).eval()
     assert str(TINY) not in str(torch.load(path)['meta'])
     with pytest.raises(FileError, match='the frozen weights of the backbone.*--weights'):
-        load_model(path)
+        load(path)
     with pytest.raises(FileError, match='the frozen weights of the text'):
-        load_model(path, weights=dict(backbone=TINY))
+        load(path, weights=dict(backbone=TINY))
     image = torch.randn(1, 3, 48, 48)
     for weights in (TINY, dict(backbone=TINY, text=str(TINY))):
         with torch.no_grad():
             got, want = (m.extract_feat(image).paths.values() for m in (
-                load_model(path, weights=weights), expected))
+                load(path, weights=weights).network, expected))
         assert all(a.equal(b) for a, b in zip(got, want))
 
 
@@ -131,7 +180,7 @@ def test_other_weights_are_found_out(tmp_path):
     state['visual.proj'] += 1e-3
     torch.save(state, other)
     with pytest.raises(ValueError, match='those of this model are others'):
-        load_model(path, weights=other)
+        load(path, weights=other)
 
 
 def test_a_checkpoint_with_all_weights_needs_no_file(tmp_path):
@@ -139,7 +188,7 @@ def test_a_checkpoint_with_all_weights_needs_no_file(tmp_path):
         from_file(cfg)
         cfg.model.full_state = True
     written = write(tmp_path / 'full.pth', change=full)
-    loaded = dict(load_model(tmp_path / 'full.pth').named_parameters())
+    loaded = dict(load(tmp_path / 'full.pth').network.named_parameters())
     frozen = [name for name, p in written.named_parameters() if not p.requires_grad]
     assert len(frozen) > 50
     for name in frozen:
@@ -169,7 +218,7 @@ class Runner:
 def test_the_hook_describes_and_spells_functions_out(tmp_path):
     def change(cfg):
         cfg.model.head.text.readable = 'string.capwords'
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
     change(cfg)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         runner = Runner(cfg, MODELS.build(cfg.model))
@@ -181,7 +230,7 @@ def test_the_hook_describes_and_spells_functions_out(tmp_path):
 
 
 def test_the_hook_warns_once_about_what_cannot_be_described():
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         runner = Runner(cfg, MODELS.build(cfg.model))
     cfg.model.type = 'own.Classifier'

@@ -10,7 +10,8 @@ from PIL import Image
 from torch.nn.functional import normalize
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.models import Candidates, Features
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features
 from mmcluspro.registry import DATASETS, MODELS
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'extending.md'

@@ -62,7 +62,7 @@ def test_a_run_by_config_only(installed, tmp_path):
 
 @pytest.mark.parametrize('sizes', [[4, 4], [1, 5, 2]])
 def test_the_assigner_without_a_price_is_the_nearest_prototype(parts, sizes):
-    from mmcluspro.models.clustering import nearest_prototype
+    from mmcluspro.models.prototypes import nearest_prototype
     generator = torch.Generator().manual_seed(0)
     offsets = torch.tensor([0, *sizes]).cumsum(0)
     labels = torch.randint(len(sizes), (50, ), generator=generator)
@@ -161,7 +161,7 @@ def head_run(kind, folder, **options):
 @pytest.mark.parametrize('kind', HEADS)
 def test_each_place_to_plug_in_from_outside(parts, kind, tmp_path):
     """Trains and validates by config; the checkpoint predicts what validation saw."""
-    from mmcluspro import CZSLInferencer
+    from mmcluspro import load
     runner = head_run(kind, tmp_path)
     runner.train()
     losses = runner.message_hub.get_scalar('train/margin_loss').data[0]
@@ -170,9 +170,9 @@ def test_each_place_to_plug_in_from_outside(parts, kind, tmp_path):
     model = runner.model.eval()
     dataset = runner.val_dataloader.dataset
     pictures = [dataset.get_data_info(i)['img'] for i in range(6)]
-    inferencer = CZSLInferencer(tmp_path / 'epoch_1.pth', device='cpu', imports=['my_method'])
-    assert type(inferencer.model.head).__name__ == type(model.head).__name__
-    got = [answer.pairs[0] for answer in inferencer(pictures, batch_size=6)]
+    inferencer = load(tmp_path / 'epoch_1.pth', device='cpu', imports=['my_method'])
+    assert type(inferencer.network.head).__name__ == type(model.head).__name__
+    got = [answer.pairs[0] for answer in inferencer.predict(pictures, batch_size=6)]
     with torch.no_grad():
         inputs = [dataset[i]['inputs'] for i in range(6)]
         feats = model.extract_feat(model.data_preprocessor(dict(inputs=inputs))['inputs'])
@@ -184,7 +184,7 @@ def test_each_place_to_plug_in_from_outside(parts, kind, tmp_path):
     chance = probabilities(scores, candidates.seen, inferencer.calibration(), model.head.link)
     assert [pair.probability for pair in got] == pytest.approx(
         chance.amax(1).tolist(), rel=1e-3)
-    listed, = inferencer(pictures[0], pairs=[('red', 'star'), ('shiny', 'teapot')])
+    listed, = inferencer.predict(pictures[0], pairs=[('red', 'star'), ('shiny', 'teapot')])
     assert len(listed.pairs) == 2
 
 
@@ -202,7 +202,7 @@ def test_test_time_state_moves_and_starts_anew_with_each_evaluation(parts, tmp_p
 
 
 def test_a_further_loss_sees_logits_texts_and_labels(parts):
-    from mmcluspro.models import Features, Logits, Texts, TrainStep
+    from mmcluspro.models.structures import Features, Logits, Texts, TrainStep
     logits = torch.tensor([[3.0, 1.0, 0.0], [0.0, 1.0, 4.0]])
     texts = normalize(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]), dim=1)
     step = TrainStep(Features(torch.ones(2, 2)), Texts(None, None, texts),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mmengine.config import Config
+
+from mmcluspro.engine.launch import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / 'docs'
@@ -40,7 +41,7 @@ def test_formulas_become_mathml(site):
 
 def test_the_api_page_has_the_docstrings(site):
     text = (site / 'api.html').read_text()
-    for name in ('datasets.CompositionSpace', 'models.clustering.PrototypeBank',
+    for name in ('datasets.CompositionSpace', 'models.prototypes.PrototypeBank',
                  'evaluation.CZSLMetric', 'models.heads.ClusProHead'):
         assert f'id="mmcluspro.{name}"' in text
     assert 'mu of Eq. 9' in text
@@ -80,7 +81,7 @@ def test_each_path_that_a_page_names_exists(page):
 
 
 def test_the_settings_are_those_of_the_config():
-    model = Config.fromfile(ROOT / 'configs' / 'cluspro_utzappos.py')
+    model = read_config(ROOT / 'configs' / 'cluspro_utzappos.py')
     rows = re.findall(r'^\| .* \| ([\d.]+) \| `([\w.]+)` \|$', CONCEPTS, flags=re.MULTILINE)
     assert len(rows) == 7
     for value, field in rows:
@@ -105,7 +106,7 @@ def test_the_estimates_are_what_the_page_computes():
     assert all(cells['as shipped'] < 23 for cells in record.values())
     assert {name: found[1] for name, found in rows.items()} == names['TIME']
     for file, name in (('utzappos', 'UT-Zappos'), ('mitstates', 'MIT-States'), ('cgqa', 'C-GQA')):
-        batch = Config.fromfile(ROOT / 'configs' / f'cluspro_{file}.py').train_dataloader.batch_size
+        batch = read_config(ROOT / 'configs' / f'cluspro_{file}.py').train_dataloader.batch_size
         assert batch == names['RUNS'][name][1]
 
 

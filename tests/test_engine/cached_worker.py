@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.config import Config
 
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 INDICES = 128
@@ -16,7 +15,7 @@ IMAGES = dict(type='mmcluspro.CLIPVision', arch='tiny_clip', pretrained='tiny_cl
 
 def cached_config(name, features, work_dir, from_images=False, batch_size=32, launcher='none'):
     """A config of the frozen-backbone mode, cut down; ``from_images`` takes the backbone back."""
-    cfg = Config.fromfile(ROOT / 'configs' / name)
+    cfg = read_config(ROOT / 'configs' / name)
     cfg.model.neck.dropout = 0.0
     cfg.model.head.text.prompt.attr_dropout = 0.0
     cfg.model.backbone.features = str(features)

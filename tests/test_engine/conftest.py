@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pretend_cuda import PretendCuda
@@ -27,7 +26,7 @@ STILL = {
 
 def small_config(work_dir, name='baseline_shapes.py', **options):
     """A config of the repository, cut down to seconds."""
-    cfg = Config.fromfile(ROOT / 'configs' / name)
+    cfg = read_config(ROOT / 'configs' / name)
     cfg.merge_from_dict({
         'train_cfg.max_epochs': 2, 'train_cfg.val_interval': 1,
         'train_dataloader.dataset.indices': 128,

@@ -8,7 +8,7 @@ CONTEXTS = {PROMPT + f'contexts.{path}' for path in ('attribute', 'object', 'com
 
 def train(run, work_dir, name):
     """Trains on a batch, validates, and returns the model and what moved."""
-    runner = run(work_dir, f'baselines/{name}_shapes.py', **{
+    runner = run(work_dir, f'{name}_shapes.py', **{
         'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 64,
         'val_dataloader.dataset.indices': list(range(0, 1020, 32)),
         'param_scheduler': None})
@@ -45,6 +45,6 @@ def test_troika_moves_all_but_the_towers(run, tmp_path):
 
 @pytest.mark.parametrize('name', ['coop', 'csp'])
 def test_prompts_alone_leave_the_image_side_as_it_is(run, tmp_path, name):
-    model = run(tmp_path, f'baselines/{name}_shapes.py').model
+    model = run(tmp_path, f'{name}_shapes.py').model
     assert model.neck is None
     assert not any(p.requires_grad for p in model.backbone.parameters())

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from PIL import Image
 
 import mmcluspro.models  # noqa: F401  (registers the parts)
 from mmcluspro.datasets import write_layout
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 8
@@ -34,8 +33,8 @@ def folder(tmp_path_factory):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(rng.integers(256, size=(40, 32, 3), dtype=np.uint8)).save(path)
     write_layout(root / 'data', rows, PAIRS)
-    words = ['faux', 'fur', 'wool', 'boots', 'ankle', 'shoes', 'clogs', 'mules']
-    np.savez(root / 'words.npz', words=np.array(words), vectors=rng.normal(size=(8, 5)))
+    words = ['fake', 'faux', 'fur', 'wool', 'boots', 'ankle', 'shoes', 'clogs', 'mules']
+    np.savez(root / 'words.npz', words=np.array(words), vectors=rng.normal(size=(9, 5)))
     torch.manual_seed(0)
     tower = MODELS.build(dict(type='mmcluspro.DINO', img_size=224, **TOWER))
     names = {'layers.0.ffn.layers.0.0.': 'blocks.0.mlp.fc1.', 'patch_embed.projection.':
@@ -51,7 +50,7 @@ def folder(tmp_path_factory):
 
 def small(name, folder):
     """A config of Table 9 with the small tower and the pictures of ``folder``."""
-    cfg = Config.fromfile(ROOT / 'configs' / f'{name}.py')
+    cfg = read_config(ROOT / 'configs' / f'{name}.py')
     cfg.model.space.data_root = str(folder / 'data')
     cfg.model.head.text.path = str(folder / 'words.npz')
     inner = cfg.model.backbone.backbone

@@ -25,15 +25,6 @@ class RunsCode:
         return os.mkdir, (str(self.marker), )
 
 
-@pytest.fixture(params=['weights_only', 'own_unpickler'])
-def any_torch(request, monkeypatch):
-    """Both ways of reading: torch from 2.6 on, and before."""
-    if request.param == 'own_unpickler':
-        monkeypatch.setattr(torch, '__version__', '2.1.0')
-    elif tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6):
-        pytest.skip('this torch has no user-defined safe globals')
-
-
 def training_checkpoint():
     history = HistoryBuffer()
     for value in (1.0, 2.0, 6.0):
@@ -48,7 +39,7 @@ def training_checkpoint():
 
 
 @pytest.mark.parametrize('zipped', [True, False])
-def test_training_checkpoints_come_back_whole(tmp_path, any_torch, zipped):
+def test_training_checkpoints_come_back_whole(tmp_path, zipped):
     torch.save(training_checkpoint(), tmp_path / 'a.pth', _use_new_zipfile_serialization=zipped)
 
     got = safe_load(tmp_path / 'a.pth')
@@ -61,7 +52,7 @@ def test_training_checkpoints_come_back_whole(tmp_path, any_torch, zipped):
 
 
 @pytest.mark.parametrize('place', ['state_dict', 'meta', 'message_hub', 'optimizer'])
-def test_a_file_that_would_run_code_is_refused(tmp_path, any_torch, place):
+def test_a_file_that_would_run_code_is_refused(tmp_path, place):
     crafted = training_checkpoint()
     crafted[place]['extra'] = RunsCode(tmp_path / 'ran')
     torch.save(crafted, tmp_path / 'crafted.pth')
@@ -75,7 +66,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, any_torch, place):
     assert (tmp_path / 'ran').exists()
 
 
-def test_the_text_that_mmengine_would_run_on_resuming_is_dropped(tmp_path, any_torch):
+def test_the_text_that_mmengine_would_run_on_resuming_is_dropped(tmp_path):
     """``Runner.resume`` executes ``meta.config`` with ``Config.fromstring``."""
     path = tmp_path / 'evil.pth'
     text = "__import__('os').mkdir('owned')"
@@ -84,7 +75,7 @@ def test_the_text_that_mmengine_would_run_on_resuming_is_dropped(tmp_path, any_t
     assert safe_load(path)['meta'] == dict(cfg='a = 1', epoch=3)
 
 
-def test_getattr_is_no_way_out(tmp_path, any_torch):
+def test_getattr_is_no_way_out(tmp_path):
     """History buffers pickle through getattr; only their statistics may."""
 
     class Gets:
@@ -98,8 +89,7 @@ def test_getattr_is_no_way_out(tmp_path, any_torch):
 
 
 @pytest.mark.parametrize('read', [safe_load, read_metadata])
-def test_a_program_is_refused(tmp_path, any_torch, read, monkeypatch):
-    """torch before 2.6 runs TorchScript wherever it reads weights."""
+def test_a_program_is_refused(tmp_path, read, monkeypatch):
     torch.jit.script(torch.nn.Linear(2, 2)).save(tmp_path / 'a.pth')
     monkeypatch.setattr(torch.jit, 'load', lambda *_, **__: pytest.fail('the program was run'))
 
@@ -110,14 +100,14 @@ def test_a_program_is_refused(tmp_path, any_torch, read, monkeypatch):
 @pytest.mark.parametrize('content', [
     b'', b'not a checkpoint', b'junk\n', b'<html>404</html>', bytes(range(256)),
     pickle.dumps({'a': 1})[:-3]])
-def test_a_damaged_file_is_named(tmp_path, any_torch, content):
+def test_a_damaged_file_is_named(tmp_path, content):
     (tmp_path / 'bad.pth').write_bytes(content)
     with pytest.raises(ValueError, match=r'bad\.pth: it cannot be read as a checkpoint') as caught:
         safe_load(tmp_path / 'bad.pth')
     assert 'weights_only=False' not in str(caught.value)
 
 
-def test_a_truncated_file_is_named(tmp_path, any_torch):
+def test_a_truncated_file_is_named(tmp_path):
     torch.save(training_checkpoint(), tmp_path / 'a.pth')
     whole = (tmp_path / 'a.pth').read_bytes()
     (tmp_path / 'cut.pth').write_bytes(whole[:len(whole) // 2])
@@ -125,7 +115,7 @@ def test_a_truncated_file_is_named(tmp_path, any_torch):
         safe_load(tmp_path / 'cut.pth')
 
 
-def test_every_flipped_bit_of_the_content_is_found_out(tmp_path, any_torch):
+def test_every_flipped_bit_of_the_content_is_found_out(tmp_path):
     """torch alone accepts them: it looks at no checksum of the archive."""
     path = tmp_path / 'a.pth'
     torch.save(dict(training_checkpoint(), big=torch.randn(2000)), path)
@@ -162,14 +152,10 @@ def test_a_missing_file_lists_its_neighbours(tmp_path):
         load_checkpoint(tmp_path / 'epoch_9.pth')
 
 
-def test_addresses_are_read_safely_too(tmp_path, monkeypatch):
+def test_addresses_are_read_safely_too(tmp_path, monkeypatch, serve):
     torch.save({'a': RunsCode(tmp_path / 'ran')}, tmp_path / 'served.pth')
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    monkeypatch.setattr(
-        torch.hub, 'download_url_to_file',
-        lambda url, target: os.replace(tmp_path / 'served.pth', target))
     with pytest.raises(ValueError, match='refused'):
-        load_checkpoint('http://localhost/served.pth')
+        load_checkpoint(f'{serve(tmp_path)}/served.pth')
     assert not (tmp_path / 'ran').exists()
 
 
@@ -185,6 +171,9 @@ def test_the_newest_checkpoint_that_can_be_read_is_resumed(tmp_path, capsys):
     torch.save({}, tmp_path / 'elsewhere' / 'epoch_3.pth')  # as CheckpointHook.out_dir does
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'elsewhere' / 'epoch_3.pth'))
     assert find_resumable(tmp_path).parent.name == 'elsewhere'
+    torch.save({}, tmp_path / 'elsewhere' / 'epoch_9.pth')  # the run that this folder is a copy of
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'elsewhere' / 'epoch_9.pth'))
+    assert find_resumable(tmp_path) == tmp_path / 'epoch_9.pth'
     (tmp_path / 'last_checkpoint').write_text('epoch_10.pth')
 
     whole = (tmp_path / 'epoch_10.pth').read_bytes()

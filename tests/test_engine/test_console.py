@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from mmengine.config import Config
 
+from mmcluspro.cli import main
 from mmcluspro.engine.hooks import short_console
 from mmcluspro.engine.hooks.console_text import epoch_header, epoch_row, next_commands, test_table
 from mmcluspro.engine.hooks.metrics_hook import show_scalars
@@ -40,7 +41,7 @@ def test_the_summary_names_numbers_worst_pairs_files_and_commands(tmp_path):
     seen_only = test_table({**METRICS, **more}, 99, tmp_path, unseen=False)
     assert 'as predict will answer        10.0       –       –' in seen_only
     assert 'as papers report it           10.0       –       –       –' in seen_only
-    assert '  mmcluspro cases best.pth --config own.py\n' in next_commands(
+    assert 'mmcluspro cases best.pth' in next_commands(
         'best.pth', config='own.py')
 
 
@@ -99,3 +100,20 @@ def test_a_config_in_the_work_folder_is_not_overwritten(tmp_path):
     assert source.read_text() == 'a = 1  # my comment\n'
     for copy in ('run/log/mine.py', 'other/mine.py'):
         assert Config.fromfile(tmp_path / copy).a == 1
+
+
+@pytest.mark.parametrize('options, words, epochs', [
+    (['train_cfg.max_epochs=2', 'optim_wrapper.optimizer.lr=1e-4',
+      'default_hooks.checkpoint.save_best=czsl_open/hm'],
+     'The best epoch was the last: train longer, with --cfg-options train_cfg.max_epochs=4', 2),
+    (['train_cfg.max_epochs=4', 'optim_wrapper.optimizer.lr=0.0'], '', 2)])
+def test_training_that_still_gains_says_so_and_one_that_does_not_is_stopped(
+        options, words, epochs, tmp_path, capsys):
+    main(['train', 'cluspro_shapes.py', '--work-dir', str(tmp_path), '--no-test', '--patience', '1',
+          '--cfg-options', *options, 'train_cfg.val_interval=1',
+          'train_dataloader.dataset.indices=300',
+          f'val_dataloader.dataset.indices=[{",".join(map(str, range(0, 1038, 5)))}]'])
+    said = capsys.readouterr().out
+    assert ('The best epoch was the last' in said) == bool(words) and words in said
+    assert (tmp_path / f'epoch_{epochs}.pth').exists()
+    assert not (tmp_path / f'epoch_{epochs + 1}.pth').exists()

@@ -100,10 +100,10 @@ else:
 SHARED = """
 import torch
 from torch import distributed
-from mmcluspro.models.text import CLIPText, text_encoder
+from mmcluspro.models.text import CLIPText, encoder
 distributed.init_process_group('gloo')
 torch.manual_seed(0)
-text_encoder.SHARED_FROM = 50
+encoder.SHARED_FROM = 50
 text = CLIPText([f'red {i}' for i in range(7)], [f'box {i}' for i in range(9)],
                 arch='tiny_clip', pretrained='tiny_clip').eval()
 pairs = torch.cartesian_prod(torch.arange(7), torch.arange(9))
@@ -174,8 +174,8 @@ def test_ranks_that_share_their_texts_score_as_one_process_does(tmp_path):
             f'--master_port={free_port()}', '--nproc_per_node=2']
         script, folder = tmp_path / 'test.py', tmp_path / str(processes)
         script.write_text(
-            'import sys\nfrom mmcluspro.models.text import text_encoder\n'
-            f'text_encoder.SHARED_FROM = {shared}\n'
+            'import sys\nfrom mmcluspro.models.text import encoder\n'
+            f'encoder.SHARED_FROM = {shared}\n'
             'from mmcluspro.cli.test import main\nmain(sys.argv[1:])\n')
         done = subprocess.run(
             [sys.executable, *command, str(script), 'csp_shapes.py', '--work-dir',

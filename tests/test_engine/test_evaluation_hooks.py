@@ -4,13 +4,8 @@ import csv
 import pytest
 import torch
 
-from mmcluspro import CZSLInferencer
-from mmcluspro.engine.hooks import (
-    CalibrationHook,
-    CandidatesHook,
-    LabelsHook,
-    needs_calibration,
-)
+from mmcluspro import load
+from mmcluspro.engine.hooks import CalibrationHook, CandidatesHook, LabelsHook, needs_calibration
 from mmcluspro.engine.hooks.parts import find_hook
 from mmcluspro.evaluation import Chosen, CZSLMetric, head_feasibility
 from mmcluspro.models import Candidates
@@ -106,7 +101,7 @@ def test_a_test_reports_what_predict_delivers(run, checkpoint, tmp_path):
     numbers = runner.test()
     data = runner.test_dataloader.dataset
     labels = [data.get_data_info(i) for i in range(len(data))]
-    answers = CZSLInferencer(checkpoint, 'cpu')([info['img'] for info in labels])
+    answers = load(checkpoint, 'cpu').predict([info['img'] for info in labels])
     right = [(data.space.attributes[info['attr_label']], data.space.objects[info['obj_label']])
              == (answer.best.attribute, answer.best.object)
              for info, answer in zip(labels, answers)]

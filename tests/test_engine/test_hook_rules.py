@@ -14,7 +14,7 @@ from mmcluspro.engine.hooks.calibration_hook import needs_calibration
 from mmcluspro.engine.hooks.candidates_hook import CandidatesHook
 from mmcluspro.engine.hooks.checkpoint_hook import ATOMIC, STOP_FILE, SafeCheckpointHook
 from mmcluspro.engine.hooks.console_hook import ConsoleHook
-from mmcluspro.engine.hooks.console_text import _worst, next_commands, test_table, weight_files
+from mmcluspro.engine.hooks.console_text import _worst, test_table, weight_files
 from mmcluspro.engine.hooks.finite_hook import FiniteHook
 from mmcluspro.engine.hooks.labels_hook import LabelsHook
 from mmcluspro.engine.hooks.memory_hook import device_bytes
@@ -147,13 +147,13 @@ def test_the_file_of_a_stop_goes_when_the_epoch_is_saved(there, tmp_path, monkey
     hook._save_checkpoint_with_step(runner, 3, {})
     assert order == [there] and not stop_file.exists()
     assert runner.message_hub.runtime_info[STOP_FILE] == ''
-    assert isinstance(hook.file_backend, LocalBackend)
+    assert hook.file_backend.waiting is None
 
 
 def test_a_file_that_vanished_before_its_removal_is_no_error(tmp_path):
     hook = saver(tmp_path)
     (tmp_path / 'old.pth').write_text('')
-    with hook._removed_after():
+    with hook.file_backend.later():
         for name in ('gone.pth', 'old.pth'):
             hook.file_backend.remove(str(tmp_path / name))
         assert (tmp_path / 'old.pth').exists()
@@ -242,7 +242,7 @@ def test_a_terminal_sees_a_bar_with_the_loss_and_a_line_without_a_validation(mon
     monkeypatch.setattr('sys.stderr', screen)
     runner = SimpleNamespace(
         rank=0, max_iters=4, iter=0, epoch=0, max_epochs=2, val_loop=None, train_dataloader=[1, 2],
-        train_loop=object(), message_hub=SimpleNamespace(log_scalars={
+        train_loop=object(), message_hub=SimpleNamespace(runtime_info={}, log_scalars={
             'train/loss': SimpleNamespace(mean=lambda window: 0.25 * window)}))
     hook = ConsoleHook()
     hook.before_train_epoch(runner)
@@ -282,19 +282,19 @@ def test_a_test_without_files_has_numbers_only(tmp_path):
     assert _worst(tmp_path / 'test_pairs.csv') == ''
 
 
-@pytest.mark.parametrize('image, text, flags', [
-    ('a.pt', 'a.pt', ' --weights a.pt'),
-    ('a.pt', 'b c.pt', " --weights backbone=a.pt text='b c.pt'"),
-    ('a.pt', None, ' --weights backbone=a.pt'), (None, 'gone.pt', '')])
-def test_the_next_commands_name_the_files_of_the_towers(image, text, flags, tmp_path, monkeypatch):
+@pytest.mark.parametrize('own, inner, text, found', [
+    (None, 'a.pt', 'a.pt', dict(backbone='a.pt', text='a.pt')),
+    ('b c.pt', 'a.pt', None, dict(backbone='a.pt', projection='b c.pt')),
+    ('a.pt', None, 'b c.pt', dict(backbone='a.pt', text='b c.pt')),
+    (None, None, 'gone.pt', {})])
+def test_files_of_frozen_towers_are_found_in_a_config(own, inner, text, found, tmp_path,
+                                                      monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ('a.pt', 'b c.pt'):
         (tmp_path / name).write_text('')
-    model = dict(backbone=dict(type='P', backbone=dict(pretrained=image)),
-                 head=dict(text=dict(pretrained=text)))
-    assert f'mmcluspro demo best.pth{flags}\n' in next_commands('best.pth', model)
-    assert set(weight_files(model)) == {part for part, name in (
-        ('backbone', image), ('text', text)) if name in ('a.pt', 'b c.pt')}
+    backbone = dict(type='P', pretrained=own, **(
+        dict(backbone=dict(pretrained=inner)) if inner else {}))
+    assert weight_files(dict(backbone=backbone, head=dict(text=dict(pretrained=text)))) == found
 
 
 # Others.

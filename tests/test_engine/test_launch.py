@@ -16,7 +16,7 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.launch import apply_options, find_config, read_config
 from mmcluspro.engine.messages import ConfigError, run_command
 from mmcluspro.features.source import find_frozen_part
-from mmcluspro.models.clustering import PrototypeBank
+from mmcluspro.models.prototypes import PrototypeBank
 from mmcluspro.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +134,25 @@ def test_an_interrupted_training_names_its_checkpoint(monkeypatch, tmp_path):
 def test_a_missing_config_is_named():
     with pytest.raises(FileNotFoundError, match='The config nothing.py does not exist'):
         find_config('nothing.py')
+
+
+def test_a_config_of_the_current_folder_says_that_it_hides_a_shipped_one(
+        monkeypatch, tmp_path, capsys):
+    def interrupted(cfg):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, 'build_runner', interrupted)
+    monkeypatch.chdir(tmp_path)
+    shipped = find_config('cluspro_shapes.py')
+    own = tmp_path / 'cluspro_shapes.py'
+    for hidden, command in ((False, own.name), (True, own.name), (False, str(shipped))):
+        if hidden:
+            own.write_text(f"_base_ = '{shipped}'\n")
+        with pytest.raises(KeyboardInterrupt):
+            train.main([command, '--work-dir', 'run'])
+        said = [line for line in capsys.readouterr().out.splitlines() if 'of mmcluspro' in line]
+        assert said == [f'{own} is run, not the config of mmcluspro of the same name. To run that '
+                        f'one, give {shipped}.'] * hidden
 
 
 def test_a_plain_clone_on_the_path_finds_its_configs(tmp_path):

@@ -2,6 +2,7 @@
 import argparse
 import os
 import random
+import re
 import signal
 from types import SimpleNamespace
 
@@ -13,19 +14,24 @@ from mmengine.dist import get_rank
 from mmengine.runner import EpochBasedTrainLoop
 
 from mmcluspro.engine import loops, ranks, signals
-from mmcluspro.engine.config_fields import _of_the_labels, place_clip, place_data
+from mmcluspro.engine.config_fields import (
+    _of_the_labels,
+    check_shared_memory,
+    place_clip,
+    place_data,
+)
 from mmcluspro.engine.generators import generator_state, restore_generators
 from mmcluspro.engine.launch import apply_options, load_config, start_cpu_process_group
 from mmcluspro.engine.messages import ConfigError, message, raised_here
 from mmcluspro.engine.runner import ResumableRunner
 from mmcluspro.engine.signals import STOP, StopSignals
-from mmcluspro.engine.work_lock import _busy
+from mmcluspro.utils.locks import _busy
 
 
 def flags(config, **own):
     return argparse.Namespace(**dict(dict(
-        config=str(config), local_rank=0, launcher='none', work_dir=None, no_pin_memory=False,
-        log='full', cfg_options=None), **own))
+        config=str(config), dataset=None, local_rank=0, launcher='none', work_dir=None,
+        no_pin_memory=False, log='full', cfg_options=None), **own))
 
 
 @pytest.mark.parametrize('workers, persistent, found', [
@@ -184,9 +190,9 @@ def test_a_train_cfg_with_a_type_is_built_as_it_says():
 
 def test_a_work_folder_in_use_without_a_note_says_so(tmp_path):
     with (tmp_path / 'lock').open('w+') as file:
-        assert _busy('runs', file) == (
+        assert _busy('The work folder runs', file, 'choose another one') == (
             'The work folder runs is in use by another process. Wait for it, end it, or choose '
-            'another folder with --work-dir.')
+            'another one.')
 
 
 def test_only_parts_with_a_width_get_that_of_another_clip():
@@ -234,3 +240,46 @@ def test_an_error_that_mmengine_wraps_is_explained_by_its_cause():
     other = KeyError('class `X` in y.py')
     other.__cause__ = inner
     assert message(other) is None and raised_here(other) is False
+
+
+class Fatal(torch.utils.data.Dataset):
+    """A dataset whose worker is killed, or whose batch finds no shared memory."""
+
+    def __init__(self, kill):
+        self.kill = kill
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, place):
+        if self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise RuntimeError('unable to allocate shared memory(shm) for file </torch_7_8_9>: No '
+                           'space left on device (28)')
+
+
+@pytest.mark.parametrize('kill, words', [
+    (True, r'A dataloader worker \(process [\d, ]+\) was ended by something else.*num_workers=1'),
+    (False, r'Dataloader workers need shared memory .*shm-size=1g.*num_workers=0')])
+def test_a_lost_worker_of_a_loader_says_what_to_do(kill, words):
+    with pytest.raises(RuntimeError) as caught:
+        list(torch.utils.data.DataLoader(Fatal(kill), num_workers=1))
+    text = message(caught.value)
+    assert re.match(words, text) and '--resume' in text and '\n' not in text
+    assert message(RuntimeError('another')) is None
+
+
+def test_workers_without_room_for_their_semaphores_are_refused(monkeypatch):
+    cfg = Config(dict(train_dataloader=dict(num_workers=2), val_dataloader=dict(num_workers=0)))
+    made = []
+
+    def full():
+        made.append(1)
+        raise OSError(28, 'No space left on device')
+
+    check_shared_memory(cfg)
+    monkeypatch.setattr('mmcluspro.engine.config_fields.Lock', full)
+    with pytest.raises(ValueError, match='/dev/shm.*num_workers=0'):
+        check_shared_memory(cfg)
+    check_shared_memory(Config(dict(train_dataloader=dict(num_workers=0))))
+    assert len(made) == 1

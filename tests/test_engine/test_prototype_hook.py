@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Subset
 
 from mmcluspro.engine.hooks import PrototypeHook
 from mmcluspro.engine.primitive_features import primitive_features
-from mmcluspro.models.image_run import run_images
+from mmcluspro.models.classifier import run_images
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from mmengine.hooks import Hook
 from mmcluspro.engine.checkpoint import find_resumable, safe_load
 from mmcluspro.engine.hooks.checkpoint_hook import AtomicBackend
 from mmcluspro.engine.signals import RUN_AGAIN, STOP, Stopped
-from mmcluspro.engine.work_lock import work_lock
+from mmcluspro.utils.locks import work_lock
 
 SMALL = {'train_dataloader.batch_size': 32, 'train_dataloader.dataset.indices': 128}
 
@@ -188,7 +188,7 @@ def test_nohup_is_respected():
 
 HOLD = """
 import sys, time
-from mmcluspro.engine.work_lock import work_lock
+from mmcluspro.utils.locks import work_lock
 with work_lock(sys.argv[1]):
     print('held', flush=True)
     time.sleep(60)

@@ -143,6 +143,16 @@ def test_dataset_and_model_must_agree(run, name, tmp_path):
         runner.train()
 
 
+@pytest.mark.parametrize('train_cfg', [
+    {}, dict(by_epoch=False, max_iters=2, val_interval=2)])
+def test_a_training_without_a_batch_is_refused(run, tmp_path, train_cfg):
+    options = {'train_dataloader.batch_size': 256, 'train_dataloader.drop_last': True}
+    if train_cfg:
+        options['train_cfg'] = dict(train_cfg, _delete_=True)
+    with pytest.raises(ValueError, match='gives no batch: 128 samples do not fill .* batch_size'):
+        run(tmp_path, **options).train()
+
+
 def test_the_hook_saves_only_what_belongs_to_the_weights():
     hook = CalibrationHook()
     metric = SimpleNamespace(world='closed', chosen=Chosen(bias=1.0))

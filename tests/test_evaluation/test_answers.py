@@ -14,9 +14,9 @@ from mmcluspro.evaluation import (
     probabilities,
     reduce_answers,
 )
-from mmcluspro.evaluation.answers import abstaining, accuracies
 from mmcluspro.evaluation.calibration import best_bias, fit_calibration, reduce_log_sums
 from mmcluspro.evaluation.feasibility import PairGroups
+from mmcluspro.evaluation.prediction import abstaining, accuracies
 
 SEEN = torch.tensor([True, False, True, True, False])
 
@@ -50,7 +50,7 @@ def test_a_world_without_unseen_pairs_has_answers():
 
 def test_accuracies_and_abstaining_by_hand():
     target, pair = np.array([0, 0, 2, 1, 1, 4]), np.array([0, 2, 2, 1, 0, 0])
-    numbers = accuracies(target, pair, SEEN.numpy())
+    numbers = accuracies(target == pair, SEEN.numpy()[target])
     assert numbers['seen'] == pytest.approx(200 / 3) and numbers['unseen'] == pytest.approx(100 / 3)
     assert numbers['hm'] == pytest.approx(400 / 9)
     right, sure = pair == target, np.array([.9, .5, .2, .6, .1, .4])
@@ -62,7 +62,7 @@ def test_accuracies_and_abstaining_by_hand():
 def test_classes_come_worst_first_with_their_most_frequent_mistake():
     target, answer = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 1, 0])
     rows = by_class(target, answer, np.linspace(0, 1, 6), ['a', 'b', 'c', 'd'],
-                    np.array([True, False, True, True]))
+                    np.array([True, False, True, True])[target])
     assert [(row.name, row.images, row.mistaken_for) for row in rows] == [
         ('c', 1, 'a'), ('a', 3, 'b'), ('b', 2, '')]
     assert rows[1].accuracy == pytest.approx(100 / 3) and rows[2].seen is False
@@ -83,14 +83,14 @@ def test_the_weighted_mean_is_the_harmonic_one_for_equal_weights():
 
 
 def test_a_preference_needs_a_checkpoint_that_holds_it():
-    new = {'calibration': {'closed': Chosen(0.1, None, 2.0, 0.5, 0.2, 0.9)._asdict()}}
+    new = Chosen(0.1, None, 2.0, 0.5, 0.2, 0.9)
     assert asked_calibration(new, 'closed') == (2.0, 0.5)
     assert asked_calibration(new, 'closed', 'seen') == (2.0, 0.2)
     assert asked_calibration(new, 'closed', 'unseen') == (2.0, 0.9)
     assert asked_calibration(new, 'closed', seen_bias=3) == (2.0, 3.0)
-    assert asked_calibration({}, 'closed') is None
-    assert asked_calibration({}, 'closed', seen_bias=1) == (1.0, 1.0)
-    old = {'calibration': {'closed': Chosen(0.1, None, 2.0, 0.5)._asdict()}}
+    assert asked_calibration(Chosen(), 'closed') is None
+    assert asked_calibration(Chosen(), 'closed', seen_bias=1) == (1.0, 1.0)
+    old = Chosen(0.1, None, 2.0, 0.5)
     with pytest.raises(ValueError, match='holds no seen bias for .*--seen-bias X'):
         asked_calibration(old, 'closed', 'seen')
     with pytest.raises(ValueError, match='either prefer or seen_bias'):

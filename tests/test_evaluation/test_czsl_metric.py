@@ -15,9 +15,9 @@ from mmcluspro.evaluation import (
     calculate,
     feasibility_scores,
     log_scores,
-    reduction,
+    margins,
 )
-from mmcluspro.evaluation.metrics import czsl_metric
+from mmcluspro.evaluation import metric as czsl_metric
 from mmcluspro.registry import METRICS
 
 
@@ -165,7 +165,7 @@ def test_batches_and_memory_layout_do_not_matter(monkeypatch, block, copied):
     scores, targets, labels = make_scores(space, space)
     want = expect(calculate(scores, targets, space.seen, space.pairs))
 
-    monkeypatch.setattr(reduction, 'BLOCK', block)
+    monkeypatch.setattr(margins, 'BLOCK', block)
     rows = [row.clone() for row in scores] if copied else scores
 
     assert run(CZSLMetric(), space, rows, labels, batch=7) == want

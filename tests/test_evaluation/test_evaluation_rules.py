@@ -3,18 +3,18 @@ import pytest
 import torch
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.evaluation.chosen import asked_calibration
+from mmcluspro.evaluation.calibration import Chosen, asked_calibration
 from mmcluspro.evaluation.feasibility import phase_worlds, world_candidates
-from mmcluspro.evaluation.metrics.czsl_metric import CZSLMetric
-from mmcluspro.evaluation.metrics.prediction_metric import PredictionMetric, _report
-from mmcluspro.evaluation.reduction import check_finite
+from mmcluspro.evaluation.margins import check_finite
+from mmcluspro.evaluation.metric import CZSLMetric
+from mmcluspro.evaluation.prediction import PredictionMetric, _report
 
 SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False])
 
 
 @pytest.mark.parametrize('run, words', [
     (lambda: world_candidates(None, SPACE, 'ajar'), "world must be 'closed' or 'open', got 'ajar'"),
-    (lambda: asked_calibration({}, 'closed', seen_bias=float('inf')),
+    (lambda: asked_calibration(Chosen(), 'closed', seen_bias=float('inf')),
      'seen_bias must be a finite number, got inf'),
     (lambda: CZSLMetric().set_feasibility(torch.tensor([[float('nan')]])),
      'set_feasibility needs finite numbers, got NaN or infinity'),

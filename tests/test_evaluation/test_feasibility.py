@@ -10,10 +10,10 @@ from mmcluspro.evaluation import (
     calculate,
     feasibility_scores,
     head_feasibility,
+    margins,
     reduce_scores,
     standard_metrics,
     threshold_candidates,
-    top,
 )
 
 
@@ -77,7 +77,7 @@ def open_world_case(num=80, num_pairs=60, integers=True):
 @pytest.mark.parametrize('accelerator', [False, True])
 def test_one_pass_equals_50_evaluations(monkeypatch, topk, integers, accelerator):
     if accelerator:  # the branch for other devices gives the same on the CPU
-        monkeypatch.setattr(top, 'uses_numpy', lambda scores: False)
+        monkeypatch.setattr(margins, 'uses_numpy', lambda scores: False)
     scores, targets, seen, rho, pairs = open_world_case(integers=integers)
     thresholds = threshold_candidates(rho, seen)
     assert len(thresholds) == 50

@@ -3,12 +3,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
 from mmcluspro.datasets import build_space
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.evaluation import head_feasibility
 from mmcluspro.registry import MODELS
 
@@ -19,12 +18,12 @@ KINDS = {
         'peft': dict(type='mmcluspro.Bottleneck', width=8)}),
     'batch_norm': ('baseline_shapes.py', {'model.neck.norm': 'BN', 'model.head.fusion': 'logits'}),
     'zero_shot': ('clip_zeroshot_shapes.py', {}),
-    'csp': ('baselines/csp_shapes.py', {}),
+    'csp': ('csp_shapes.py', {}),
 }
 
 
 def config(name, **options):
-    cfg = Config.fromfile(ROOT / 'configs' / name)
+    cfg = read_config(ROOT / 'configs' / name)
     peft = options.pop('peft', None)
     cfg.merge_from_dict(options)
     if peft is not None:  # another kind, not other fields of the same kind

@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.dataset import default_collate
 
-from mmcluspro.apis import CZSLInferencer, load_model
+from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.export import export_model, publish
 from mmcluspro.models import Candidates
-from mmcluspro.utils.safe_load import safe_load
+from mmcluspro.utils.safe_load import load_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def checkpoint(tmp_path_factory):
     """One epoch over images of a third of the seen pairs."""
     folder = tmp_path_factory.mktemp('plus')
-    cfg = Config.fromfile(ROOT / 'configs' / 'cluspro_plus_shapes.py')
+    cfg = read_config(ROOT / 'configs' / 'cluspro_plus_shapes.py')
     cfg.merge_from_dict({
         'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 280,
         'log_level': 'WARNING', 'work_dir': str(folder), 'launcher': 'none',
@@ -42,7 +41,7 @@ def images():
 
 
 def scores_of(path, images, **changes):
-    model = load_model(path)
+    model = load(path).network
     for field, value in changes.items():
         setattr(model.head, field, value)
     model.answer_from(dict(closed=Candidates.from_space(model.space)))
@@ -53,11 +52,11 @@ def scores_of(path, images, **changes):
 
 def test_training_fills_the_pairs_that_it_saw_and_publishing_keeps_them(
         checkpoint, images, tmp_path):
-    sums = safe_load(checkpoint)['state_dict']['head.pairs.sums']
+    sums = load_checkpoint(checkpoint)['state_dict']['head.pairs.sums']
     filled = sums.any(dim=2).all(dim=1)
     assert sums.isfinite().all() and 20 < filled.sum() < len(sums)
     small = publish(checkpoint, tmp_path / 'small.pth')
-    assert torch.equal(safe_load(small)['state_dict']['head.pairs.sums'], sums)
+    assert torch.equal(load_checkpoint(small)['state_dict']['head.pairs.sums'], sums)
     before, after = (scores_of(path, images)[0] for path in (checkpoint, small))
     assert torch.equal(before, after)
     plain, model = scores_of(checkpoint, images, evidence=0.0)
@@ -71,7 +70,7 @@ def test_the_inferencer_answers_as_the_test_does(checkpoint, images):
     scores, model = scores_of(checkpoint, images)
     pictures = [images.get_data_info(i)['img'] for i in range(len(images))]
     got = [(answer.best.attribute, answer.best.object)
-           for answer in CZSLInferencer(checkpoint, device='cpu')(pictures, seen_bias=0.0)]
+           for answer in load(checkpoint, device='cpu').predict(pictures, seen_bias=0.0)]
     assert got == [(model.space.attributes[a], model.space.objects[o])
                    for a, o in model.space.pairs[scores.argmax(dim=1)].tolist()]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from mmcluspro.artefact import TrainedModel
 from mmcluspro.errors import FileError
 from mmcluspro.export.export_command import TOLERANCE, _judge
 from mmcluspro.export.image_side import ImageSide
@@ -24,7 +25,7 @@ def model(image_size=None, to_rgb=True, normalise=True, **description):
                              std=torch.tensor([4., 5., 6.])[:, None, None])
     backbone = nn.Module()
     backbone.visual = SimpleNamespace(image_size=image_size)
-    return SimpleNamespace(backbone=backbone, data_preprocessor=pixels, description=description)
+    return TrainedModel(SimpleNamespace(backbone=backbone, data_preprocessor=pixels), description)
 
 
 @pytest.mark.parametrize('image_size, preparation, size, resize, notes', [
@@ -64,7 +65,7 @@ def test_a_model_of_unknown_size_is_refused():
 def test_pictures_enter_as_the_model_wants_them(to_rgb, normalise, expected):
     side = object.__new__(ImageSide)
     nn.Module.__init__(side)
-    side.pixels = model(to_rgb=to_rgb, normalise=normalise).data_preprocessor
+    side.pixels = model(to_rgb=to_rgb, normalise=normalise).network.data_preprocessor
     side.backbone, side.neck = (lambda x: x.mean(dim=(2, 3))), None
     image = torch.tensor([1, 2, 3], dtype=torch.uint8).expand(1, 4, 4, 3)
     torch.testing.assert_close(side.features(image).composition,
@@ -116,7 +117,7 @@ def test_a_description_that_is_refused_is_left_out_or_an_error(described, monkey
     def refuse(file):
         raise FileError('x.pth', 'the description was refused', 'Give --import.')
 
-    monkeypatch.setattr(publish, 'described', refuse)
+    monkeypatch.setattr(publish.CheckpointFile, 'spec', refuse)
     meta = dict(cfg='a = 1', dataset_meta=dict(space={}), **(
         dict(description={}) if described else {}))
     checkpoint = dict(meta=meta, state_dict=dict(w=torch.ones(1)))

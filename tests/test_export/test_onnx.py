@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mmcluspro.apis import CZSLInferencer, load_model
-from mmcluspro.apis.images import list_images
+from mmcluspro import load
+from mmcluspro.artefact.images import list_images
 from mmcluspro.description import describe as describe_config
 from mmcluspro.export import export_model, publish
 from mmcluspro.export.check import largest_difference, open_session
@@ -21,7 +21,7 @@ from mmcluspro.export.image_side import ImageSide, merged, write_onnx
 from mmcluspro.export.text_table import describe
 from mmcluspro.models import Candidates
 from mmcluspro.models.heads import CompositionHead
-from mmcluspro.models.peft.lora_layers import LoRALayer
+from mmcluspro.models.peft.lora import LoRALayer
 
 CONSUMER = Path(__file__).resolve().parents[2] / 'docs' / 'examples' / 'onnx_predict.py'
 ALL_KINDS = ['lora', 'bottleneck', 'batch_norm', 'zero_shot', 'csp']
@@ -70,7 +70,7 @@ def images(batch, seed=1):
 @pytest.mark.parametrize('kind', ALL_KINDS)
 def test_features_and_scores_are_those_of_torch_for_every_batch_size(kind, exported, consumer):
     checkpoint, path, table = exported(kind)
-    model, session = load_model(checkpoint), open_session(path, 1)
+    model, session = load(checkpoint).network, open_session(path, 1)
     info = json.loads(str(table['info']))
     for batch in (1, 3, 17):
         pixels = images(batch, batch)
@@ -96,8 +96,8 @@ def test_the_consumer_answers_as_the_inferencer_from_files(kind, exported, consu
     scores = consumer.pair_scores(open_session(path).run(None, {'image': batch}), table, info)
     chance = consumer.probabilities(scores, table, info)
 
-    inferencer = CZSLInferencer(checkpoint, device='cpu')
-    for row, answer in zip(chance, inferencer(pictures, top_k=1000, workers=0)):
+    inferencer = load(checkpoint, device='cpu')
+    for row, answer in zip(chance, inferencer.predict(pictures, top_k=1000, workers=0)):
         mine = {(table['attributes'][a], table['objects'][o]): p
                 for (a, o), p in zip(table['pairs'], row)}
         theirs = {(pair.attribute, pair.object): pair.probability for pair in answer.pairs}
@@ -109,9 +109,9 @@ def test_the_consumer_answers_as_the_inferencer_from_files(kind, exported, consu
 def test_pixels_are_those_of_the_pipeline(exported, consumer, pictures):
     checkpoint, _, table = exported()
     preprocessing = json.loads(str(table['info']))['preprocessing']
-    inferencer = CZSLInferencer(checkpoint, device='cpu')
+    inferencer = load(checkpoint, device='cpu')
     for file in pictures:
-        theirs, error = inferencer.preprocess(type('Item', (), dict(source=file)))
+        theirs, error = inferencer.prepare(type('Item', (), dict(source=file)))
         assert error is None
         mine = consumer.read_image(file, **preprocessing)
         assert np.array_equal(mine[..., ::-1], theirs.permute(1, 2, 0).numpy())
@@ -130,9 +130,33 @@ def test_the_consumer_is_short_and_prints_the_inferencers_best(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(pictures)
     for file, line, answer in zip(
-            pictures, lines, CZSLInferencer(checkpoint, device='cpu')(pictures, workers=0)):
+            pictures, lines, load(checkpoint, device='cpu').predict(pictures, workers=0)):
         best = answer.pairs[0]
         assert line == f'{file} {best.attribute} {best.object} {best.probability:.3f}'
+
+
+def test_the_consumer_says_in_words_what_onnxruntime_refuses(exported, pictures, tmp_path, capsys,
+                                                            monkeypatch):
+    """Such as weights outside of the folder of the file."""
+    model = onnx.load(exported()[1])
+    weight = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    (tmp_path / 'secret.bin').write_bytes(weight.raw_data)
+    onnx.external_data_helper.set_external_data(weight, '../secret.bin')
+    weight.ClearField('raw_data')
+    path = tmp_path / 'inner' / 'm.onnx'
+    path.parent.mkdir()
+    path.write_bytes(model.SerializeToString())
+    monkeypatch.setattr(sys, 'argv', ['onnx_predict.py', str(path), 'm.npz', *pictures])
+    with pytest.raises(SystemExit, match=rf'error: {path} cannot be opened: .*[Ee]xternal data'):
+        runpy.run_path(str(CONSUMER), run_name='__main__')
+
+
+def test_weights_beyond_one_file_are_refused(checkpoints, tmp_path):
+    side = ImageSide(load(checkpoints()).network).eval()
+    side.register_buffer('more', torch.empty(2**29))  # never written to: takes no memory
+    with pytest.raises(ValueError, match=r'has 2.1 GB of weights, .* holds less than 2.1 GB'):
+        write_onnx(side, tmp_path / 'x.onnx', 48, {})
+    assert not any(tmp_path.iterdir())
 
 
 def test_another_list_of_pairs_needs_another_table_only(
@@ -151,9 +175,9 @@ def test_another_list_of_pairs_needs_another_table_only(
 
     batch = np.stack([consumer.read_image(file, **info['preprocessing']) for file in pictures])
     scores = consumer.pair_scores(open_session(path).run(None, {'image': batch}), table, info)
-    inferencer = CZSLInferencer(checkpoint, device='cpu')
+    inferencer = load(checkpoint, device='cpu')
     with pytest.warns(UserWarning, match='Not in the training data'):
-        answers = inferencer(pictures, pairs=pairs, workers=0)
+        answers = inferencer.predict(pictures, pairs=pairs, workers=0)
     for row, answer in zip(consumer.probabilities(scores, table, info), answers):
         best = answer.pairs[0]
         attribute, obj = table['pairs'][row.argmax()]
@@ -165,7 +189,7 @@ def test_another_list_of_pairs_needs_another_table_only(
 def test_the_open_world_leaves_out_what_is_not_feasible(checkpoints, tmp_path):
     export_model(checkpoints(), tmp_path / 'open.onnx', world='open', table_only=True)
     table = np.load(tmp_path / 'open.npz')
-    candidates = CZSLInferencer(checkpoints(), device='cpu').candidates(world='open')
+    candidates = load(checkpoints(), device='cpu').candidates(world='open')
 
     assert np.array_equal(table['pairs'], candidates.pairs.numpy())
     assert np.array_equal(table['seen'], candidates.seen.numpy())
@@ -199,7 +223,7 @@ def test_lora_is_merged_and_costs_nothing(exported):
 
 
 def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
-    model = load_model(checkpoints('bottleneck'))
+    model = load(checkpoints('bottleneck')).network
     inputs = torch.from_numpy(images(2)).permute(0, 3, 1, 2).float()
     with torch.no_grad():
         before = model(inputs)
@@ -207,7 +231,7 @@ def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
     with torch.no_grad():
         assert torch.equal(model(inputs), before)
 
-    model = load_model(checkpoints())
+    model = load(checkpoints()).network
     layers = [layer for layer in model.modules() if isinstance(layer, LoRALayer)]
     with merged(model):
         assert all(layer.merged for layer in layers if layer.updates())
@@ -219,7 +243,7 @@ def test_the_model_is_left_as_it_was(checkpoints, tmp_path):
 
 def test_the_check_sees_another_model(exported, checkpoints):
     _, path, table = exported()
-    model = load_model(checkpoints())
+    model = load(checkpoints()).network
     with torch.no_grad():
         model.neck.attribute.proj.bias += 0.1
     side = ImageSide(model).eval()
@@ -273,10 +297,10 @@ def test_a_missing_package_names_the_extra(checkpoints, monkeypatch, tmp_path):
     ([], (48, 48, 'bicubic'), []),
 ])
 def test_the_test_pipeline_becomes_plain_data(steps, found, notes, checkpoints):
-    model = load_model(checkpoints())
+    model = load(checkpoints())
     config = dict(model=dict(type='mmcluspro.CompositionalClassifier', head=dict(type='x')),
                   test_pipeline=steps)
-    model.description = describe_config(config)
+    model.spec = describe_config(config)
 
     got, said = describe(model)
 
@@ -286,7 +310,7 @@ def test_the_test_pipeline_becomes_plain_data(steps, found, notes, checkpoints):
 
 
 def test_a_head_that_does_not_say_how_to_score_outside_torch_is_refused_by_name(checkpoints):
-    model = load_model(checkpoints())
+    model = load(checkpoints()).network
     model.head.__class__ = type('Own', (type(model.head), ), dict(
         portable=CompositionHead.portable))
 
@@ -302,7 +326,7 @@ def test_deep_and_transparent_pictures_are_read_as_in_torch(consumer, exported, 
     Image.fromarray(deep).save(tmp_path / 'deep.png')
     glass = generator.integers(0, 256, (48, 48, 4), np.uint8)
     Image.fromarray(glass, 'RGBA').save(tmp_path / 'glass.png')
-    prepare = CZSLInferencer(checkpoint, device='cpu').preprocess
+    prepare = load(checkpoint, device='cpu').prepare
     for name in ('deep.png', 'glass.png'):
         path = str(tmp_path / name)
         mine = consumer.read_image(path, **info)

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -7,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from mmcluspro.apis import CZSLInferencer, load_model
-from mmcluspro.engine.launch import build_runner
+from mmcluspro import load
+from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.export.publish import publish
 from mmcluspro.models.heads import ClusProHead
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.safe_load import safe_load
+from mmcluspro.utils.safe_load import load_checkpoint, safe_load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +27,7 @@ def handed_out(trained, tmp_path_factory):
 
 
 def runner(work_dir, **options):
-    cfg = Config.fromfile(ROOT / 'configs' / 'cluspro_shapes.py')
+    cfg = read_config(ROOT / 'configs' / 'cluspro_shapes.py')
     cfg.merge_from_dict({
         'train_cfg.max_epochs': 1, 'train_dataloader.dataset.indices': 64,
         'test_dataloader.dataset.indices': list(range(0, 1020, 40)), 'log_level': 'WARNING',
@@ -36,7 +39,7 @@ def runner(work_dir, **options):
 
 
 def test_it_holds_the_weights_and_what_prediction_needs(trained, handed_out):
-    before, after = safe_load(trained), safe_load(handed_out)
+    before, after = safe_load(trained), load_checkpoint(handed_out)
 
     assert {'optimizer', 'message_hub'} <= set(before)
     assert any('banks' in key for key in before['state_dict'])
@@ -44,7 +47,7 @@ def test_it_holds_the_weights_and_what_prediction_needs(trained, handed_out):
     assert set(after['state_dict']) == {
         key for key in before['state_dict'] if 'banks' not in key}
     for field in ('dataset_meta', 'calibration'):
-        assert after['meta'][field] == before['meta'][field]
+        assert after['meta'][field] == json.loads(json.dumps(before['meta'][field]))
     assert 'threshold' in after['meta']['calibration']['open']
     assert str(trained.parent) in before['meta']['cfg']
     assert str(trained.parent) not in after['meta']['cfg']
@@ -53,20 +56,45 @@ def test_it_holds_the_weights_and_what_prediction_needs(trained, handed_out):
 def test_the_name_ends_with_the_hash_of_the_file(trained, handed_out, tmp_path):
     digest = hashlib.sha256(handed_out.read_bytes()).hexdigest()
 
-    assert handed_out.name == f'cluspro-{digest[:8]}.pth'
+    assert handed_out.name == f'cluspro-{digest[:8]}.safetensors'
     again = publish(trained, tmp_path)
-    assert again.name == f'epoch_1-{digest[:8]}.pth'
+    assert again.name == f'epoch_1-{digest[:8]}.safetensors'
 
 
-def test_load_model_and_the_inferencer_predict_the_same_bits(trained, handed_out):
+def test_it_is_a_safetensors_file_with_the_description_in_its_header(trained, handed_out):
+    with safe_open(handed_out, 'pt') as file:  # the library's own reader
+        told = json.loads(file.metadata()['mmcluspro'])
+    before, state = safe_load(trained), load_file(handed_out)
+    assert told['meta']['description']['model']['head']['type'] == 'ClusProHead'
+    assert all(torch.equal(state[key], before['state_dict'][key]) for key in state)
+
+
+@pytest.mark.parametrize('place', [5, 300, -300])  # length, header, weights
+def test_a_flipped_bit_is_noticed_whatever_the_file_is_called(handed_out, tmp_path, place):
+    data = bytearray(handed_out.read_bytes())
+    data[place] ^= 4
+    (tmp_path / 'copy.safetensors').write_bytes(data)
+
+    with pytest.raises(ValueError, match=r'copy\.safetensors.*damaged.*again'):
+        load(tmp_path / 'copy.safetensors')
+
+
+def test_another_safetensors_file_is_refused(tmp_path):
+    save_file(dict(weight=torch.ones(2)), tmp_path / 'other.safetensors')
+
+    with pytest.raises(ValueError, match='not an mmcluspro model'):
+        load(tmp_path / 'other.safetensors')
+
+
+def test_load_and_predict_give_the_same_bits(trained, handed_out):
     images = torch.randn(5, 3, 48, 48, generator=torch.Generator().manual_seed(0))
 
     with torch.no_grad():
-        before, after = (load_model(file)(images) for file in (trained, handed_out))
+        before, after = (load(file).network(images) for file in (trained, handed_out))
 
     assert torch.equal(before, after)
     pictures = [np.full((48, 48, 3), shade, np.uint8) for shade in (0, 90, 200)]
-    answers, others = (CZSLInferencer(file, device='cpu')(pictures, workers=0)
+    answers, others = (load(file, device='cpu').predict(pictures, workers=0)
                        for file in (trained, handed_out))
     assert [answer.pairs for answer in answers] == [answer.pairs for answer in others]
 
@@ -92,10 +120,10 @@ def test_it_cannot_be_resumed(handed_out, tmp_path):
 
 
 def test_a_model_with_prototypes_loads_it_strictly_and_keeps_its_own(trained, handed_out):
-    model = load_model(trained)
+    model = load(trained).network
     own = model.head.bank('obj').prototypes.clone()
 
-    model.load_state_dict(safe_load(handed_out)['state_dict'])  # torch's, which is strict
+    model.load_state_dict(load_checkpoint(handed_out)['state_dict'])  # torch's, which is strict
 
     assert torch.equal(model.head.bank('obj').prototypes, own) and own.abs().max() > 0
 
@@ -106,7 +134,7 @@ def test_half_of_a_bank_is_no_published_file(trained, tmp_path):
     torch.save(saved, tmp_path / 'half.pth')
 
     with pytest.raises(ValueError, match=r'missing head\.banks\.attr\.prototypes'):
-        load_model(tmp_path / 'half.pth')
+        load(tmp_path / 'half.pth')
 
 
 @pytest.mark.parametrize('content, message', [
@@ -171,14 +199,14 @@ def test_prototypes_stay_in_the_file_of_a_head_that_scores_with_them(tmp_path):
     config = run.cfg
 
     with torch.no_grad():
-        before, after = (load_model(file, config=Config(config.to_dict()))(images)
+        before, after = (load(file, config=Config(config.to_dict())).network(images)
                          for file in (tmp_path / 'epoch_1.pth', published_file))
 
-    saved = safe_load(published_file)
+    saved = load_checkpoint(published_file)
     assert 'optimizer' not in saved and 'head.banks.attr.prototypes' in saved['state_dict']
     assert torch.equal(before, after)
     for key in [key for key in saved['state_dict'] if 'banks' in key]:
         del saved['state_dict'][key]
     torch.save(saved, tmp_path / 'none.pth')
     with pytest.raises(ValueError, match=r'missing head\.banks'):
-        load_model(tmp_path / 'none.pth', config=Config(config.to_dict()))
+        load(tmp_path / 'none.pth', config=Config(config.to_dict()))

@@ -9,9 +9,8 @@ from torch import nn
 from mmcluspro.errors import FileError
 from mmcluspro.features import source
 from mmcluspro.features.cached import FeaturePreprocessor
-from mmcluspro.features.folder import read_json, sample_name, write_facts
 from mmcluspro.features.source import _digests, _resolve, build_frozen, one_vector
-from mmcluspro.features.store import FeatureStore
+from mmcluspro.features.store import FeatureStore, read_json, sample_name, write_facts
 from mmcluspro.utils.digest import checksum
 
 FACTS = dict(backbone={}, weights={}, fingerprint=1, shard_size=2, pipeline=[], preprocessor={})

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from mmcluspro.datasets import ShapesCZSL, TableCZSL, UTZappos, write_layout
 from mmcluspro.errors import FileError
 from mmcluspro.features import FeatureStore, PhaseWriter, start_folder, write_phase
-from mmcluspro.features.folder import differences, read_shard, sample_name
+from mmcluspro.features.store import differences, read_shard, sample_name
 from mmcluspro.utils.atomic import HOST
 from mmcluspro.utils.digest import checksum
 from mmcluspro.utils.progress import Progress
@@ -174,7 +174,7 @@ def test_a_half_written_shard_is_not_looked_at(layout, stored):
 
 def test_a_whole_shard_is_summed_once(layout, stored, monkeypatch):
     sums = []
-    monkeypatch.setattr('mmcluspro.features.folder.checksum',
+    monkeypatch.setattr('mmcluspro.features.store.checksum',
                         lambda array: sums.append(1) or checksum(array))
     read(layout, stored)
     assert len(sums) == 3

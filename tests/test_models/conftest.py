@@ -7,7 +7,7 @@ import torch
 from mmpretrain.structures import DataSample
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.models import Features
+from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
 
 TEXT = dict(context_length=16, vocab_size=512, width=32, heads=2, layers=2)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from torch.nn.functional import normalize
 
-from mmcluspro.models.clustering import (
+from mmcluspro.models.prototypes import (
     ClassicalOT,
     CosineAssigner,
     LocalAwareOT,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmcluspro.models.clip_loader import load_clip
+from mmcluspro.models.clip import load_clip
 from mmcluspro.models.peft import AdaptedBlock, Adapter, Bottleneck, inject, merge
 
 

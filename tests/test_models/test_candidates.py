@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.models import Candidates, Features, as_features
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features, as_features
 from mmcluspro.models.text import CLIPText
 
 SPACE = CompositionSpace(list('abc'), list('wxyz'), [[0, 0], [0, 2], [1, 1], [2, 3]],

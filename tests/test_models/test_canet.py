@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models.zoo import CANetNeck
+from mmcluspro.models.zoo.canet import CANetNeck
 
 TEXT = dict(out_dim=8, hidden_dim=9, temperature=0.1)
 WIDTH = 10

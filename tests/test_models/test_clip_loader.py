@@ -10,8 +10,8 @@ from open_clip.transformer import QuickGELU
 from torch import nn
 
 from mmcluspro.engine.launch import read_config
-from mmcluspro.models import clip_loader
-from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+from mmcluspro.models import clip
+from mmcluspro.models.clip import get_tokenizer, load_clip
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.paths import WEIGHTS
 
@@ -128,7 +128,7 @@ def test_a_tag_that_contradicts_is_refused_before_the_download(monkeypatch, arch
     def fail(tag):
         raise AssertionError('downloaded')
 
-    monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
+    monkeypatch.setattr(clip.open_clip_pretrained, 'download_pretrained', fail)
     with pytest.raises(ValueError, match=f"pretrained='{tag}' means .*GELU"):
         load_clip(arch, tag, quickgelu=quickgelu)
 
@@ -138,7 +138,7 @@ def test_a_tag_chooses_the_activation(monkeypatch, tmp_path, source, tag_quickge
     path = save(tmp_path / 'w.pt', source.state_dict())
     known = open_clip.pretrained._PRETRAINED
     monkeypatch.setitem(known, 'small_vit', {'ours': dict(quick_gelu=tag_quickgelu)})
-    monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', lambda tag: path)
+    monkeypatch.setattr(clip.open_clip_pretrained, 'download_pretrained', lambda tag: path)
 
     model = load_clip('small_vit', 'ours')
 
@@ -150,7 +150,7 @@ def test_a_failed_download_says_what_to_do(monkeypatch):
     def fail(tag):
         raise OSError('no route to host')
 
-    monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
+    monkeypatch.setattr(clip.open_clip_pretrained, 'download_pretrained', fail)
     with pytest.raises(RuntimeError, match=r"(?s)no route to host.*arch='ViT-L-14'"):
         load_clip('ViT-L-14', 'openai')
 
@@ -167,7 +167,7 @@ def test_without_a_network_the_hub_is_not_asked_again_and_again(monkeypatch):
 
     monkeypatch.setattr('mmcluspro.utils.download.getproxies', dict)
     monkeypatch.setattr('socket.create_connection', refuse)
-    monkeypatch.setattr(clip_loader.open_clip_pretrained, 'download_pretrained', fail)
+    monkeypatch.setattr(clip.open_clip_pretrained, 'download_pretrained', fail)
     with pytest.raises(RuntimeError, match='not in the cache'):
         load_clip('ViT-L-14', 'openai')
     assert not constants.HF_HUB_OFFLINE
@@ -225,7 +225,7 @@ class Bomb:
 def test_a_pickle_with_code_is_refused(tmp_path, source):
     path = save(tmp_path / 'w.pt', dict(source.state_dict(), bomb=Bomb()))
 
-    with pytest.raises(ValueError, match='cannot be read as plain weights'):
+    with pytest.raises(ValueError, match='it was refused, because it names'):
         load_clip('small_gelu', path)
 
 
@@ -254,7 +254,7 @@ def test_meta_device_and_tokenizer():
 def test_tiny_clip_is_shipped():
     model = load_clip('tiny_clip', 'tiny_clip')
 
-    config = json.loads((clip_loader.CONFIGS / 'tiny_clip.json').read_text())
+    config = json.loads((clip.CONFIGS / 'tiny_clip.json').read_text())
     assert model.visual.output_dim == config['embed_dim']
 
 

@@ -9,8 +9,8 @@ from torch.nn.functional import normalize
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models import Candidates
-from mmcluspro.models.clustering import PairPrototypes
 from mmcluspro.models.heads import ClusProHead, ClusProPlusHead, fuse, redistribute
+from mmcluspro.models.prototypes import PairPrototypes
 from mmcluspro.models.structures import Logits
 from mmcluspro.registry import MODELS
 

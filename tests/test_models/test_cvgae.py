@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features
 from mmcluspro.models.zoo.cvgae import Latent, edge_loss, kl_loss
 
 TEXT = dict(out_dim=8, node_dim=4, hidden_dim=10, pair_dim=9, dropout=0.0, temperature=0.1)

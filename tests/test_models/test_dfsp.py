@@ -3,8 +3,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features
-from mmcluspro.models.zoo.attention_blocks import AttentionBlock
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features
+from mmcluspro.models.zoo.common import AttentionBlock
 
 from .conftest import untouched
 

@@ -4,18 +4,22 @@ import torch
 from open_clip.model import CLIP, CustomTextCLIP
 from torch.nn import functional as F
 
-from mmcluspro.models import Features, clip_loader
+from mmcluspro.models import clip
 from mmcluspro.models.backbones import ProjectedBackbone
-from mmcluspro.models.clip_weights import fill_weights
-from mmcluspro.models.clustering import PrototypeBank, segments
-from mmcluspro.models.clustering.gcg import armijo
-from mmcluspro.models.clustering.health import bank_health, usage_balance
-from mmcluspro.models.clustering.joint import assign_together, update_together
-from mmcluspro.models.clustering.kmeans import spherical_kmeans
-from mmcluspro.models.clustering.local_aware import local_aware_assign
-from mmcluspro.models.mlp import mlp
+from mmcluspro.models.clip import fill_weights
+from mmcluspro.models.necks import mlp
+from mmcluspro.models.prototypes import PrototypeBank, problems
+from mmcluspro.models.prototypes.assign import local_aware_assign
+from mmcluspro.models.prototypes.bank import (
+    assign_together,
+    update_together,
+    usage_balance,
+)
+from mmcluspro.models.prototypes.exact import armijo
+from mmcluspro.models.prototypes.start import spherical_kmeans
+from mmcluspro.models.structures import Features
 from mmcluspro.models.text import WordVectorText
-from mmcluspro.models.zoo import CAILAVision
+from mmcluspro.models.zoo.caila import CAILAVision
 
 
 def bank_of(classes=2, dim=4, **fields):
@@ -48,7 +52,7 @@ def test_health_of_a_bank_that_did_not_move_and_has_no_transport():
     assert found['drift'] == found['lag'] == found['transport'] == 0
     vectors = torch.zeros(4, 4)
     bank.last_move = (vectors, vectors, vectors, torch.zeros(4, dtype=torch.bool), slice(None))
-    assert bank_health(bank)['drift'] == 0
+    assert bank.health()['drift'] == 0
 
 
 def test_transport_that_never_ran_has_nothing_to_warn_of(recwarn):
@@ -72,9 +76,9 @@ def test_a_large_table_gives_the_same_cosines(monkeypatch):
     torch.manual_seed(0)
     features, prototypes = F.normalize(torch.randn(5, 3), dim=1), torch.randn(6, 3)
     labels, offsets = torch.tensor([0, 1, 2, 1, 0]), torch.tensor([0, 1, 3, 6])
-    small = segments.own_cosines(features, labels, prototypes, offsets)
-    monkeypatch.setattr(segments, 'SMALL_TABLE', 0)
-    large = segments.own_cosines(features, labels, prototypes, offsets)
+    small = problems.own_cosines(features, labels, prototypes, offsets)
+    monkeypatch.setattr(problems, 'SMALL_TABLE', 0)
+    large = problems.own_cosines(features, labels, prototypes, offsets)
     torch.testing.assert_close(large, small)
 
 
@@ -209,11 +213,11 @@ def test_weights_of_one_layout_fill_the_other(small_configs):
 @pytest.mark.parametrize('suffix, reader', [('.npz', 'arrays'), ('.pt', 'tensors')])
 def test_arrays_of_big_vision_are_read_by_open_clip(suffix, reader, monkeypatch, tmp_path):
     read = []
-    state = clip_loader.load_clip('small_gelu').state_dict()
-    monkeypatch.setattr(clip_loader, '_find_tag', lambda *args: dict(hf_hub='x'))
-    monkeypatch.setattr(clip_loader, '_download', lambda *args: tmp_path / f'x{suffix}')
-    monkeypatch.setattr(clip_loader, 'load_checkpoint', lambda model, path: read.append('arrays'))
-    monkeypatch.setattr(clip_loader, 'read_weights',
+    state = clip.load_clip('small_gelu').state_dict()
+    monkeypatch.setattr(clip, '_find_tag', lambda *args: dict(hf_hub='x'))
+    monkeypatch.setattr(clip, '_download', lambda *args: tmp_path / f'x{suffix}')
+    monkeypatch.setattr(clip, 'load_checkpoint', lambda model, path: read.append('arrays'))
+    monkeypatch.setattr(clip, 'read_weights',
                         lambda path: read.append('tensors') or (state, False))
-    clip_loader.load_clip('small_gelu', 'ours')
+    clip.load_clip('small_gelu', 'ours')
     assert read == [reader]

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmcluspro.models.text.feature_cache import FeatureCache, PairMemo
-from mmcluspro.models.text.text_encoder import TextEncoder, log_scale
+from mmcluspro.models.text.encoder import FeatureCache, PairMemo, TextEncoder, log_scale
 
 PAIRS = torch.tensor([[0, 0], [1, 2], [1, 1]])
 

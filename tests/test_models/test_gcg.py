@@ -6,10 +6,9 @@ import torch
 from scipy.optimize import minimize
 from torch.nn.functional import normalize
 
-from mmcluspro.models.clustering import entropic_plan, gcg, structure_aware_plan
-from mmcluspro.models.clustering.gcg import exact_plan
-from mmcluspro.models.clustering.problems import Branches, build_problems
-from mmcluspro.models.clustering.solution import plan_rows
+from mmcluspro.models.prototypes import entropic_plan, exact, structure_aware_plan
+from mmcluspro.models.prototypes.exact import exact_plan
+from mmcluspro.models.prototypes.problems import Branches, build_problems, plan_rows
 
 
 def make_problem(num, columns, temperature=1.0, seed=0, dim=8):
@@ -120,7 +119,7 @@ def test_line_search_where_full_steps_overshoot(kappa, monkeypatch):
     log_q, similarity = make_problem(12, 3, 0.2)
     run = lambda: solve(log_q, -similarity, kappa=kappa, max_iter=500, tol=1e-12)[1].trace[:, 0]
     searched = run()
-    monkeypatch.setattr(gcg, 'armijo', lambda objective, value, *_: value.new_ones(1, 1, 1))
+    monkeypatch.setattr(exact, 'armijo', lambda objective, value, *_: value.new_ones(1, 1, 1))
     full_steps = run()
 
     assert (full_steps.diff() > 1e-3).any()
@@ -205,7 +204,7 @@ def test_the_line_search_takes_a_step_that_falls_enough():
         return (step.flatten() - 0.01)**2 - 1e-4
 
     value, slope = torch.zeros(1, dtype=torch.float64), torch.tensor([-0.02], dtype=torch.float64)
-    step = float(gcg.armijo(along, value, slope, torch.ones(1, dtype=torch.bool), c1=0.4))
+    step = float(exact.armijo(along, value, slope, torch.ones(1, dtype=torch.bool), c1=0.4))
 
     assert asked[0] == 1 and step == asked[-1]
     for longer, shorter in zip(asked, asked[1:]):  # the parabola is exact, but no jump is larger
@@ -217,14 +216,14 @@ def test_the_line_search_accepts_at_the_bound_itself():
     """Of a straight line with slope -1, c1 = 1 asks for exactly what the full step gives."""
     straight = lambda step: -step.flatten()
     value, slope = torch.zeros(1), -torch.ones(1)
-    assert float(gcg.armijo(straight, value, slope, torch.ones(1, dtype=torch.bool), c1=1.0)) == 1
+    assert float(exact.armijo(straight, value, slope, torch.ones(1, dtype=torch.bool), c1=1.0)) == 1
 
 
 def test_short_steps_need_a_short_fall():
     """f(t) = 4t² - 0.05t: with c1 = 0.5 the first step that falls enough is below 0.00625."""
     curve = lambda step: 4 * step.flatten()**2 - 0.05 * step.flatten()
     value, slope = torch.zeros(1).double(), torch.full((1, ), -0.05).double()
-    step = float(gcg.armijo(curve, value, slope, torch.ones(1, dtype=torch.bool), c1=0.5))
+    step = float(exact.armijo(curve, value, slope, torch.ones(1, dtype=torch.bool), c1=0.5))
     assert 0.000625 <= step <= 0.00625
 
 
@@ -236,7 +235,7 @@ def test_the_line_search_halves_the_step_at_least():
         asked.append(float(step))
         return 0.8 * step.flatten()**2 - step.flatten()
 
-    gcg.armijo(along, torch.zeros(1), -torch.ones(1), torch.ones(1, dtype=torch.bool), c1=0.4)
+    exact.armijo(along, torch.zeros(1), -torch.ones(1), torch.ones(1, dtype=torch.bool), c1=0.4)
     assert asked == [1.0, 0.5]
 
 

@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from mmcluspro.models.zoo.label_graph import GraphConvolutions, LabelGraph
+from mmcluspro.models.zoo.common import GraphConvolutions, LabelGraph
 
 from .conftest import untouched
 

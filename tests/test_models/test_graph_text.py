@@ -4,13 +4,13 @@ import torch
 from torch.nn import functional as F
 
 from mmcluspro.models import Candidates
-from mmcluspro.models.text.word_vectors import embed_names
+from mmcluspro.models.text.words import embed_names
 from mmcluspro.models.zoo.graph_text import name_rows
 
 GRAPH = dict(out_dim=8, hidden_dims=[7], dropout=0.0)
 
 
-def dense_adjacency(pairs, weights, attributes, objects):
+def dense_adjacency(pairs, weights, attributes, objects, loops=True):
     """All nodes, entry by entry, as the published code builds it: rows receive."""
     size = attributes + objects
     adjacency = torch.zeros(size + len(pairs), size + len(pairs))
@@ -21,6 +21,7 @@ def dense_adjacency(pairs, weights, attributes, objects):
         adjacency[attr, other] = adjacency[other, attr] = weights[place]
         adjacency[attr, pair] = adjacency[other, pair] = weights[place]
         adjacency[pair, attr] = adjacency[pair, other] = 1
+        adjacency[pair, pair] = float(loops)
     return adjacency / adjacency.sum(dim=1, keepdim=True)
 
 
@@ -28,7 +29,7 @@ def dense_states(text, pairs, weights):
     words = torch.cat([text.attr_table(), text.obj_table()])
     attributes, objects = len(text.attributes), len(text.objects)
     nodes = torch.cat([words, (words[pairs[:, 0]] + words[attributes + pairs[:, 1]]) / 2])
-    adjacency = dense_adjacency(pairs, weights, attributes, objects)
+    adjacency = dense_adjacency(pairs, weights, attributes, objects, text.pair_loops)
     for place, layer in enumerate(text.layers):
         nodes = adjacency @ nodes @ layer.linear.weight.T + layer.linear.bias
         nodes = nodes.relu() if place < len(text.layers) - 1 else nodes
@@ -36,9 +37,10 @@ def dense_states(text, pairs, weights):
 
 
 @pytest.mark.parametrize('layers', [[], [7], [7, 5]])
-@pytest.mark.parametrize('weighted', [False, True])
-def test_it_is_a_dense_graph_convolution(word_head, layers, weighted):
-    head = word_head('CGEHead', 'GraphText', {**GRAPH, 'hidden_dims': layers})
+@pytest.mark.parametrize('weighted, loops', [(False, True), (True, True), (False, False)])
+def test_it_is_a_dense_graph_convolution(word_head, layers, weighted, loops):
+    head = word_head('CGEHead', 'GraphText', {**GRAPH, 'hidden_dims': layers,
+                                              'pair_loops': loops})
     text, pairs = head.text, head.known_candidates.pairs
     weights = torch.rand(len(pairs), generator=torch.Generator().manual_seed(3))
     if weighted:

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.hooks import PrototypeHook
-from mmcluspro.models.clustering import PrototypeBank, assign_together, update_together
 from mmcluspro.models.heads import ClusProPlusHead
 from mmcluspro.models.losses import HSICLoss, PCLLoss
+from mmcluspro.models.prototypes import PrototypeBank, assign_together, update_together
 from mmcluspro.registry import MODELS
 
 WAITS = {

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from mmcluspro.models.losses import HSICLoss, hsic
-from mmcluspro.models.losses.hsic_loss import hsic_of_pairs
+from mmcluspro.models.losses import HSICLoss, hsic, hsic_of_pairs
 from mmcluspro.registry import MODELS
 
 FORMS = [('biased', False), ('biased', True), ('unbiased', False), ('unbiased', True)]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mmcluspro.models.clip_loader import load_clip
+from mmcluspro.models.clip import load_clip
 from mmcluspro.models.peft import (
     LoRA,
     LoRAAttention,

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models import Features
 from mmcluspro.models.backbones import CLIPVision
+from mmcluspro.models.structures import Features
 
 from .conftest import untouched
 

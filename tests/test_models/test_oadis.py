@@ -4,9 +4,8 @@ import torch
 from mmpretrain.structures import DataSample
 from torch.nn import functional as F
 
-from mmcluspro.models import Features
-from mmcluspro.models.zoo import OADisNeck
-from mmcluspro.models.zoo.oadis import compare_places
+from mmcluspro.models.structures import Features
+from mmcluspro.models.zoo.oadis import OADisNeck, compare_places
 
 TEXT = dict(out_dim=8, hidden_dim=9, temperature=0.1)
 FIELDS = dict(in_channels=5, dim=8)

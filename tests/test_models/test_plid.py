@@ -7,8 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from mmcluspro.errors import FileError
-from mmcluspro.models import Features
+from mmcluspro.models.structures import Features
 from mmcluspro.models.zoo.plid import TEMPLATES, smoothed, upper_bound
+from mmcluspro.registry import MODELS
 
 from .conftest import untouched
 
@@ -97,6 +98,35 @@ def test_losses_under_the_upper_bound(clip_head, word_batch, group):
     assert not untouched(head)
     assert {name.split('.')[1] for name, p in head.named_parameters() if p.requires_grad} == {
         'prompt', 'enhance'}
+
+
+def test_the_released_block(clip_head):
+    """Its MLP has dropout at the end, too: nothing of the last bias is left."""
+    x, y = torch.randn(2, 3, 64), torch.randn(2, 5, 64)
+    for released in (False, True):
+        block = make(clip_head, dict(released=released)).text.enhance.train()
+        block.mlp[2].p = 1.0
+        block.mlp[3].bias.data.fill_(100.0)
+        assert bool((block(x, y) > 50).all()) != released
+
+
+def test_the_released_block_starts_at_random():
+    for released in (False, True):
+        text = MODELS.build(dict(TEXT, attributes=['red'], objects=['cat'], arch='tiny_clip',
+                                 released=released))
+        assert bool(text.enhance.attn.out_proj.weight.any()) == released
+
+
+def test_texts_keep_their_length_as_released(clip_head, word_batch):
+    features, samples = images(word_batch)
+    for released in (False, True):
+        head = make(clip_head, dict(released=released))
+        step = head.step(features, head.labels(samples))
+        described = head.text.describe(step.candidates.text_pairs)
+        for vectors in (step.texts.composition, described):
+            assert bool(((vectors.norm(dim=-1) - 1).abs() < 1e-4).all()) != released
+        scored = head.texts(step.candidates)
+        assert all(((text.norm(dim=1) - 1).abs() < 1e-4).all() for text in scored)
 
 
 def test_smoothing_stays_inside_the_attribute():

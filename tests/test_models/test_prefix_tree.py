@@ -6,7 +6,7 @@ from open_clip.transformer import QuickGELU, TextTransformer
 from torch.nn.functional import scaled_dot_product_attention
 
 from mmcluspro.models.text.prefix_tree import Ancestor, Keys, attend, grow, read_last
-from mmcluspro.models.text.prompt_encoder import plan_names, plan_pairs
+from mmcluspro.models.text.prompts import plan_names, plan_pairs
 
 
 @settings(max_examples=40, deadline=None)

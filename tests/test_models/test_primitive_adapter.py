@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmcluspro.models import Features
 from mmcluspro.models.necks import PrimitiveAdapter
+from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mmcluspro.models.text import SoftPrompt
-from mmcluspro.models.text.clip_tower import TokenFrame
+from mmcluspro.models.text.tower import TokenFrame
 
 WIDTH = 768
 WORDS = {word: torch.full((1, WIDTH), float(i))
@@ -170,7 +170,7 @@ def test_names_longer_than_the_tower_reads_are_named():
 @pytest.mark.parametrize('start, end, pad', [
     ([3], [4], 0), ([], [1], 1), ([2], [], 0), ([3, 5], [4], 4)])
 def test_many_names_are_tokenized_in_parts(start, end, pad, monkeypatch):
-    monkeypatch.setattr('mmcluspro.models.text.clip_tower.CHUNK', 3)
+    monkeypatch.setattr('mmcluspro.models.text.tower.CHUNK', 3)
     frame = TokenFrame(Tokenizer(start, end, pad), context_length=8, vocab_size=40)
     names = ['', 'a', 'abc', 'a' * 60, 'b', '', 'c' * 20, 'ab']
     assert frame.ids(names) == [[ord(c) - 87 for c in name] for name in names]

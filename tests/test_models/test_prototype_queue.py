@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcluspro.models.clustering import FeatureQueue
+from mmcluspro.models.prototypes import FeatureQueue
 
 
 def numbered(start, count):

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from mmcluspro.models.clustering import PrototypeBank, held_out_rule, share_rule
-from mmcluspro.models.clustering.kmeans import spherical_kmeans
-from mmcluspro.models.clustering.segments import make_offsets
-from mmcluspro.models.clustering.update import reseeded
+from mmcluspro.models.prototypes import PrototypeBank, held_out_rule, share_rule
+from mmcluspro.models.prototypes.bank import reseeded
+from mmcluspro.models.prototypes.problems import make_offsets
+from mmcluspro.models.prototypes.start import spherical_kmeans
 from mmcluspro.registry import MODELS
 
 DIM = 16

@@ -5,18 +5,17 @@ import torch
 from torch import nn
 
 from mmcluspro.errors import FileError
-from mmcluspro.models import Features
 from mmcluspro.models.backbones import ProjectedBackbone
-from mmcluspro.models.backbones.dino_keys import _summary
-from mmcluspro.models.backbones.dinov2 import DINOv2
-from mmcluspro.models.clip_weights import _check
-from mmcluspro.models.clustering import PrototypeBank
-from mmcluspro.models.clustering.local_aware import local_aware_assign
-from mmcluspro.models.heads.base_head import _build_losses
-from mmcluspro.models.necks.path_embedder import PathEmbedder
+from mmcluspro.models.backbones.dino import DINOv2, _summary
+from mmcluspro.models.clip import _check
+from mmcluspro.models.heads.base import _build_losses
+from mmcluspro.models.necks import PathEmbedder
+from mmcluspro.models.prototypes import PrototypeBank
+from mmcluspro.models.prototypes.assign import local_aware_assign
 from mmcluspro.models.state import check_state_keys
-from mmcluspro.models.text.clip_tower import TokenFrame
-from mmcluspro.models.text.word_vectors import load_word_vectors
+from mmcluspro.models.structures import Features
+from mmcluspro.models.text.tower import TokenFrame
+from mmcluspro.models.text.words import load_word_vectors
 from mmcluspro.models.zoo.msci import MultiStageTraction
 
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models.zoo import SCENNeck
-from mmcluspro.models.zoo.pair_rows import draw, pair_rows, sharing
-from mmcluspro.models.zoo.scen import contrast
+from mmcluspro.models.text.words import embed_names
+from mmcluspro.models.zoo.common import draw, pair_rows, sharing
+from mmcluspro.models.zoo.scen import SCENNeck, contrast
 
 TEXT = dict(out_dim=8, hidden_dim=9, temperature=0.1)
 
@@ -106,3 +106,28 @@ def test_the_neck_composes_object_and_attribute():
     assert got.composition.shape == (3, 8) and (got.attribute >= 0).all()
     with pytest.raises(RuntimeError):
         neck(torch.randn(3, 9))
+
+
+@pytest.mark.parametrize('same_pair', [False, True])
+def test_negatives_of_the_same_pair(word_head, word_batch, same_pair):
+    """Two images of one pair: only the released code sets them against each other."""
+    head = word_head('SCENHead', 'WordVectorText', TEXT, same_pair=same_pair)
+    feats, samples = word_batch(2)
+    losses = head.loss((feats, feats, feats), samples[:1] * 2)
+    assert bool(losses['attr_contrast_loss'] > 0) == same_pair
+
+
+def test_released_text(word_head):
+    """Names keep the length that the file has, through new names and back."""
+    head = word_head('SCENHead', 'SCENText', dict(unit_vectors=False))
+    table = embed_names((*head.space.attributes, *head.space.objects), head.text.path)
+    names = torch.cat([head.text.encode_attributes(), head.text.encode_objects()])
+    torch.testing.assert_close(names, table)
+    head.text.extend(['teal'], ['sock'])
+    torch.testing.assert_close(head.text.encode_attributes()[-1],
+                               embed_names(['teal'], head.text.path)[0])
+    pairs = head.text.encode_pairs(torch.tensor([[0, 1], [4, 5]]))
+    torch.testing.assert_close(pairs.norm(dim=1), torch.ones(2))
+    composed = head.text.composer(torch.cat([table[0], table[4 + 1]]))
+    torch.testing.assert_close(pairs[0], F.normalize(composed, dim=0))
+    torch.testing.assert_close(head.text.pretrained(['teal']).norm(), torch.tensor(1.0))

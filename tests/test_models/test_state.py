@@ -9,7 +9,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmcluspro.models.backbones import CLIPVision
-from mmcluspro.models.clip_loader import load_clip
+from mmcluspro.models.clip import load_clip
 from mmcluspro.models.necks import PrimitiveAdapter
 from mmcluspro.models.peft import merge, unmerge
 from mmcluspro.models.state import (

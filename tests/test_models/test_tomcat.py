@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features
+from mmcluspro.models import Candidates
+from mmcluspro.models.structures import Features
 
 from .conftest import untouched
 

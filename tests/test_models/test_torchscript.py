@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from mmcluspro.errors import FileError
-from mmcluspro.models.clip_weights import read_weights
-from mmcluspro.models.torchscript import is_torchscript, read_torchscript
+from mmcluspro.models.clip import is_torchscript, read_torchscript, read_weights
 
 pytestmark = pytest.mark.filterwarnings('ignore::FutureWarning', 'ignore::DeprecationWarning')
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mmcluspro.errors import FileError
-from mmcluspro.models import torchscript
-from mmcluspro.models.torchscript import read_torchscript
+from mmcluspro.models import clip
+from mmcluspro.models.clip import read_torchscript
 
 NUMBERS = torch.arange(4.)
 FLOATS = b'ctorch\nFloatStorage\n'
@@ -61,7 +61,7 @@ def test_one_pickle_is_expected_at_the_top(pickles, count, tmp_path):
 
 def test_a_large_pickle_is_not_read(tmp_path, monkeypatch):
     path = write(tmp_path, module(first=tensor()))
-    monkeypatch.setattr(torchscript, 'LARGEST_PICKLE', 10)
+    monkeypatch.setattr(clip, 'LARGEST_PICKLE', 10)
     with pytest.raises(FileError, match=r'clip\.pt: data\.pkl has [\d,]+ bytes'):
         read_torchscript(path)
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcluspro.models.clustering import entropic_plan
+from mmcluspro.models.prototypes import entropic_plan
 
 
 def make_costs(batch, num, columns, scale=1.0, seed=0):

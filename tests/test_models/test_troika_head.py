@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmpretrain.structures import DataSample
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.launch import read_config
 from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ThreePathHead, TroikaHead
 from mmcluspro.registry import MODELS
@@ -249,7 +249,7 @@ def test_wrong_fields_are_named(options, message):
 
 def test_it_learns_21_7_million_numbers_on_ut_zappos():
     """The number of the paper's Table 10, part by part."""
-    cfg = Config.fromfile(CONFIGS / 'baselines' / 'troika_utzappos.py').model.to_dict()
+    cfg = read_config(CONFIGS / 'troika_utzappos.py').model.to_dict()
     init_default_scope('mmpretrain')
     cfg['space'] = make_space(16, 12)
     cfg['backbone']['pretrained'] = cfg['head']['text']['pretrained'] = None

@@ -69,7 +69,7 @@ def test_every_format_gives_the_same_vectors(tmp_path, name):
 
 @pytest.mark.parametrize('block', [1, 7, 64])
 def test_binary_words_across_blocks(tmp_path, monkeypatch, block):
-    monkeypatch.setattr('mmcluspro.models.text.word_vectors.BLOCK', block)
+    monkeypatch.setattr('mmcluspro.models.text.words.BLOCK', block)
     found = load_word_vectors(write(tmp_path, 'word2vec.bin'), WORDS)
 
     np.testing.assert_array_equal(np.stack([found[word] for word in WORDS]), VECTORS)
@@ -354,8 +354,8 @@ def test_a_damaged_name_in_the_directory_of_an_archive_is_refused(tmp_path):
 
 
 def test_words_of_the_tiny_clip_are_its_features_and_draw_nothing_at_random():
-    from mmcluspro.models.clip_loader import get_tokenizer, load_clip
-    from mmcluspro.models.text.word_vectors import _tower
+    from mmcluspro.models.clip import get_tokenizer, load_clip
+    from mmcluspro.models.text.words import _tower
     _tower.cache_clear()
     torch.manual_seed(0)
     expected = torch.rand(3)

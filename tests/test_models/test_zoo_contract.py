@@ -3,18 +3,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch.nn import functional as F
 
 from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.engine.launch import read_config
 from mmcluspro.evaluation import head_feasibility
-from mmcluspro.evaluation.score_space import log_scores
+from mmcluspro.evaluation.margins import log_scores
 from mmcluspro.models import Candidates
 from mmcluspro.registry import MODELS
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'zoo'
-FILES = sorted(path.stem for path in CONFIGS.glob('*_shapes.py'))
+# Those on word vectors.
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'methods'
+FILES = sorted(f'{path.stem}_shapes' for path in CONFIGS.glob('*.py')
+               if "'_words.py'" in path.read_text() or path.stem == 'cluspro_words')
+FILES += ['compcos_open_shapes']
 WITHOUT_NEW_NAMES = {'aop', 'kg_sp', 'symnet'}  # learn something for each name
 REFUSED = {'ade', 'aop', 'canet', 'cge', 'kg_sp', 'le_plus', 'symnet', 'tmn'}
 
@@ -22,7 +25,7 @@ REFUSED = {'ade', 'aop', 'canet', 'cge', 'kg_sp', 'le_plus', 'symnet', 'tmn'}
 @pytest.fixture(scope='module', params=FILES)
 def case(request):
     """A model with random weights in eval mode, its space, and features of three images."""
-    cfg = Config.fromfile(CONFIGS / f'{request.param}.py')
+    cfg = read_config(f'{request.param}.py')
     space = ShapesCZSL.make_space('all')
     cfg.model.space = space.to_dict()
     torch.manual_seed(0)
@@ -75,7 +78,7 @@ def test_it_scores_outside_torch_or_says_that_it_cannot(case):
     portable, candidates = head.portable(), head.known_candidates
     texts = head.texts(candidates)
     table = dict(zip(('text_a', 'text_o', 'text_c'), (text.numpy() for text in texts)),
-                 pairs=candidates.pairs.numpy())
+                 pairs=candidates.pairs.numpy(), **portable.arrays(candidates))
     vectors = {path: F.normalize(features.paths[path], dim=1).numpy() for path in portable.paths}
     got = torch.from_numpy(portable.score(vectors, table))
     torch.testing.assert_close(got, head.score(features, candidates).pair, atol=1e-5, rtol=1e-4)

@@ -145,6 +145,24 @@ def test_gradients_reach_everything_that_learns(zoo, make, paths):
         assert parameter.grad is None or parameter.grad.abs().sum() > 0, name
 
 
+def test_symnet_draws_the_other_attribute(zoo):
+    """Any other one, or as released that of another seen pair, which may be the own one."""
+    features, samples = zoo.batch(5, 400)
+    torch.manual_seed(0)
+    head = symnet(zoo)
+    step = head.step(features, head.labels(samples))
+    assert (step.labels['attr'] != head.others(step)).all()
+    head = symnet(zoo, draw='pair')
+    step = head.step(features, head.labels(samples))
+    own, seen = step.labels['attr'], step.candidates.pairs[:, 0]
+    share = float((own == head.others(step)).float().mean())
+    alike = (seen == own[:, None]).sum(dim=1) - 1  # other seen pairs of the attribute
+    expected = float(alike.float().mean()) / (len(seen) - 1)
+    assert expected > 0.1 and abs(share - expected) < 0.08
+    with pytest.raises(ValueError, match=r'head\.draw must be'):
+        symnet(zoo, draw='object')
+
+
 def test_symnet_names_unknown_weights(zoo):
     with pytest.raises(ValueError, match=r"keys \['attr', .*got \['trip'\]"):
         symnet(zoo, loss_weights=dict(trip=1.0))

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from mmcluspro.requirements import REQUIREMENTS
+from mmcluspro.requirements import REQUIREMENTS, _numbers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,7 +29,7 @@ DISTRIBUTION = {
 EXTRA = {'export': 'export', 'demo': 'demo', 'visualization': 'viz'}
 LOCAL = {'mmcluspro', 'contrastive', 'experiments', 'conftest', 'cached_worker', 'my_method',
          'draw_fashion', 'mutation', 'convert_metadata', 'prepare_ao_clevr', 'variants',
-         'try_variants', 'fault_kinds', 'fault_runs'}
+         'try_variants', 'fault_kinds', 'fault_runs', 'fault_tables'}
 
 
 def declared(*extras):
@@ -79,6 +80,25 @@ def test_the_package_imports_what_it_declares():
     ('docs', ['docs', 'export'])])
 def test_the_rest_imports_what_the_extras_declare(folder, extras):
     assert undeclared(folder, lambda path: declared('mm', *extras)) == set()
+
+
+def test_lower_bounds_leave_out_what_security_lists():
+    """Except torch, where below the last one prediction warns."""
+    rows = re.findall(r'^\| ([\w-]+) \| [\d.]+ \| CVE.*\| .*?([\d.]+) \|$',
+                      (ROOT / 'SECURITY.md').read_text(), re.MULTILINE)
+    assert {'torch', 'gradio', 'onnx', 'pillow', 'starlette'} == set(dict(rows))
+    bounds = dict(re.findall(r'"([\w-]+)>=([\d.]+)', (ROOT / 'pyproject.toml').read_text()))
+    low = [name for name, fixed in rows if _numbers(bounds[name]) < _numbers(fixed)]
+    assert low == ['torch'] and bounds['torch'] == '2.6'
+
+
+def test_the_workflow_may_only_read_and_pins_its_actions():
+    text = (ROOT / '.github/workflows/ci.yml').read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow['permissions'] == dict(contents='read')
+    actions = [step['uses'] for job in workflow['jobs'].values() for step in job['steps']
+               if 'uses' in step]
+    assert actions and all(re.fullmatch(r'[\w/-]+@[0-9a-f]{40}', action) for action in actions)
 
 
 def test_every_dependency_is_imported():

@@ -14,7 +14,7 @@ def test_our_names_resolve_from_the_root_by_scope():
 
 
 def test_a_full_path_still_resolves():
-    path = 'mmcluspro.models.heads.three_path_head.ThreePathHead'
+    path = 'mmcluspro.models.heads.three_path.ThreePathHead'
     assert ROOT_MODELS.get(path) is MODELS.get('ThreePathHead')
 
 

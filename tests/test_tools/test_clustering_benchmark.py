@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from mmcluspro.models.clustering import assign_together
+from mmcluspro.models.prototypes import assign_together
 
 FILE = Path(__file__).resolve().parents[2] / 'tools' / 'benchmarks' / 'clustering.py'
 

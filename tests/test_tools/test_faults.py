@@ -29,6 +29,29 @@ def test_a_process_that_ends_well_was_done_before_it_was_killed(monkeypatch, cod
     assert not TRAINING['SIGTERM'].came_too_late(process)
 
 
+def test_what_fell_is_counted_and_its_later_outcome_shown(monkeypatch):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    from fault_tables import Outcome, areas
+    outcomes = [Outcome('A', 'place', 'start', 1.0, 'a traceback', False, 'old'),
+                Outcome('A', 'place', 'start', 1.0, '', True, 'new'),
+                Outcome('B', 'place', 'start', 1.0, '', False, 'new'),
+                Outcome('C', 'place', 'start', 1.0, '', True, 'new'),
+                Outcome('D', 'artefact export', 'm.onnx', 1.0, '', True, 'new')]
+    rows = {line.split(' | ')[0][2:]: line.split(' | ')[1:] for line in areas(outcomes).split('\n')}
+    assert rows['machines, settings, data and pictures at their edge'] == [
+        '4', '2', '2', 'A (place): 1 of 1; B (place): **open** |']
+    assert rows['each file of the other commands: renames, disk'] == ['1', '1', '0', '– |']
+    assert rows['training on two ranks'] == ['0', '0', '0', '– |']
+
+
+def test_the_table_of_the_docs_is_that_of_the_records(monkeypatch):
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    from fault_tables import areas, read_log
+    docs = PATH.parents[2] / 'docs'
+    assert f'\n{areas(read_log(docs / "results" / "faults.jsonl"))}\n\n' in (
+        docs / 'robustness.md').read_text()
+
+
 @pytest.mark.slow
 def test_a_short_campaign_is_survived(tmp_path):
     done = subprocess.run(

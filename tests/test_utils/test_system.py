@@ -1,7 +1,6 @@
 """What the package asks of the machine: memory, devices, locks, files, versions."""
 import io
 import json
-import pickle
 import sys
 import zipfile
 from types import SimpleNamespace
@@ -13,11 +12,10 @@ from mmcluspro import requirements
 from mmcluspro.errors import FileError
 from mmcluspro.registry import _fields, hint
 from mmcluspro.utils import download as module
-from mmcluspro.utils import locks
 from mmcluspro.utils.archive import _check_records
 from mmcluspro.utils.device import find_device, free_bytes
 from mmcluspro.utils.plain_files import read_json
-from mmcluspro.utils.safe_load import _TensorUnpickler, load_checkpoint
+from mmcluspro.utils.safe_load import load_checkpoint
 
 CPU = torch.device('cpu')
 
@@ -61,13 +59,6 @@ def test_a_device_that_is_there_is_taken(monkeypatch):
     assert find_device().type == 'cuda'
 
 
-@pytest.mark.parametrize('otherwise', [True, False])
-def test_without_locks_the_caller_says_what_holds(otherwise, monkeypatch, tmp_path):
-    monkeypatch.setattr(locks, 'fcntl', None)
-    with (tmp_path / 'x').open('w') as file:
-        assert locks.take_lock(file, otherwise) is otherwise
-
-
 def test_behind_a_proxy_servers_are_not_asked(monkeypatch):
     asked = []
 
@@ -80,12 +71,6 @@ def test_behind_a_proxy_servers_are_not_asked(monkeypatch):
     assert module.reachable(['https://example.org/x']) and asked == []
     monkeypatch.setattr(module, 'getproxies', dict)
     assert not module.reachable(['https://example.org/x']) and asked == [('example.org', 443)]
-
-
-def test_a_file_that_is_there_is_not_fetched(tmp_path, monkeypatch):
-    (tmp_path / 'a b.pt').write_text('old')
-    monkeypatch.setattr(torch.hub, 'download_url_to_file', None)
-    assert module.download('https://example.org/a%20b.pt', tmp_path).read_text() == 'old'
 
 
 def test_a_record_that_is_there_twice_is_refused(tmp_path):
@@ -106,20 +91,6 @@ def test_json_that_is_damaged_nested_or_of_another_kind(tmp_path):
             read_json(path, dict, 'Copy it again.')
     path.write_text(json.dumps(dict(a=1)))
     assert read_json(path, dict, 'Copy it again.') == dict(a=1)
-
-
-@pytest.mark.parametrize('place, found', [
-    (('torch', 'float16'), torch.float16), (('torch', 'FloatStorage'), torch.FloatStorage),
-    (('torch.storage', 'UntypedStorage'), torch.storage.UntypedStorage),
-    (('torch', 'Size'), torch.Size)])
-def test_old_torch_reads_types_and_storages(place, found):
-    assert _TensorUnpickler(io.BytesIO()).find_class(*place) is found
-
-
-@pytest.mark.parametrize('place', [('torch', 'load'), ('os', 'system'), ('torch.hub', 'Storage')])
-def test_old_torch_reads_nothing_else(place):
-    with pytest.raises(pickle.UnpicklingError, match=f'GLOBAL {place[0]}.{place[1]}'):
-        _TensorUnpickler(io.BytesIO()).find_class(*place)
 
 
 @pytest.mark.parametrize('name, reader', [

@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.config import Config
 
 from mmcluspro import cli
-from mmcluspro.engine.launch import build_runner
+from mmcluspro.engine.launch import build_runner, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def small_config(folder, name, options=()):
     """A config of the repository, cut down to 64 or so images a phase."""
-    cfg = Config.fromfile(ROOT / 'configs' / name)
+    cfg = read_config(ROOT / 'configs' / name)
     cfg.merge_from_dict({
         'train_dataloader.dataset.indices': list(range(0, 860, 10)),
         'val_dataloader.dataset.indices': list(range(0, 1020, 16)),

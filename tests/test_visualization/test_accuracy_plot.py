@@ -77,8 +77,8 @@ def test_the_table_has_all_primitives_with_images(tables, tmp_path):
     with path.open(encoding='utf-8') as file:
         rows = list(csv.DictReader(file))
     assert [(row['kind'], row['primitive'], row['images'], row['baseline']) for row in rows] == [
-        ('Attributes', 'wet', '10', '90.00'), ('Attributes', 'dry', '4', '50.00'),
-        ('Attributes', 'old', '20', '10.00'), ('Objects', 'cat', '34', '1.00')]
+        ('Attributes', 'wet', '10', '90.0'), ('Attributes', 'dry', '4', '50.0'),
+        ('Attributes', 'old', '20', '10.0'), ('Objects', 'cat', '34', '1.0')]
 
 
 def test_wrong_input_is_an_error(tables):

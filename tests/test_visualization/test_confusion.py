@@ -22,7 +22,8 @@ SURE = np.array([0.9, 0.5, 0.8, 0.7, 0.8, 0.6])
 
 @pytest.fixture
 def answers():
-    return PhaseAnswers(SPACE, np.arange(6) * 10, Outcomes(TARGET, ANSWER, SURE))
+    return PhaseAnswers(SPACE, np.arange(6) * 10, Outcomes(
+        TARGET, ANSWER, SURE, SPACE.seen.numpy()[TARGET]))
 
 
 def test_the_most_confident_mistakes_come_first(answers):

@@ -1,17 +1,18 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.dataset import default_collate
 from PIL import Image
 
-from mmcluspro.apis import load_model
+from mmcluspro import load
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.launch import read_config
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.models import Candidates
-from mmcluspro.visualization.phase_run import evenly, phase_dataset, picture, run_phase
+from mmcluspro.visualization.phase_run import evenly, picture, run_phase
 from mmcluspro.visualization.primitives import find_primitive, most_frequent, split_by_branch
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
@@ -19,23 +20,24 @@ CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
 @pytest.fixture(scope='module')
 def model(baseline):
-    return load_model(baseline)
+    return load(baseline)
 
 
 @pytest.fixture(scope='module')
 def dataset(model):
-    return phase_dataset(model, 'val')
+    return model.dataset('val')
 
 
 @pytest.mark.parametrize('batch_size', [7, 64])
 def test_answers_and_features_are_those_of_the_model(model, dataset, batch_size):
     batches = list(run_phase(model, dataset, batch_size=batch_size))
 
-    data = model.data_preprocessor(default_collate([dataset[i] for i in range(len(dataset))]))
-    model.answer_from({'closed': Candidates.from_space(dataset.space)})
+    network = model.network
+    data = network.data_preprocessor(default_collate([dataset[i] for i in range(len(dataset))]))
+    network.answer_from({'closed': Candidates.from_space(dataset.space)})
     with torch.no_grad():
-        samples = model.predict(data['inputs'], data['data_samples'])
-        feats = model.extract_feat(data['inputs'])
+        samples = network.predict(data['inputs'], data['data_samples'])
+        feats = network.extract_feat(data['inputs'])
     answer = torch.cat([batch.answer for batch in batches])
     assert answer.tolist() == [int(sample.closed_score.argmax()) for sample in samples]
     assert torch.cat([batch.index for batch in batches]).tolist() == list(range(len(dataset)))
@@ -62,7 +64,7 @@ def test_a_large_bias_takes_one_side_only(model, dataset, bias, seen):
 
 
 def test_training_images_come_without_augmentation(model):
-    dataset = phase_dataset(model, 'train')
+    dataset = model.dataset('train')
 
     for index in (0, 11):
         pixels = dataset[index]['inputs'].numpy()
@@ -97,20 +99,20 @@ def test_evenly_spread_indices(total, count):
 
 @pytest.mark.parametrize('missing', ['data', 'preparation'])
 def test_a_checkpoint_that_names_no_data_says_so(model, missing):
-    described = {key: value for key, value in model.description.items() if key != missing}
-    other = type('Model', (), dict(description=described, cfg=None))()
+    spec = {key: value for key, value in model.spec.items() if key != missing}
+    other = replace(model, spec=spec)
 
     with pytest.raises(ValueError, match='names no dataset of mmcluspro.*--config'):
-        phase_dataset(other, 'val')
+        other.dataset('val')
 
 
 def test_a_config_of_the_users_is_built(model):
-    cfg = Config.fromfile(CONFIGS / 'baseline_shapes.py')
-    expected, got = phase_dataset(model, 'val'), phase_dataset(model, 'val', cfg)
+    cfg = read_config(CONFIGS / 'baseline_shapes.py')
+    expected, got = model.dataset('val'), model.dataset('val', cfg)
     assert len(got) == len(expected) and got[3]['inputs'].equal(expected[3]['inputs'])
     cfg.val_dataloader = None
     with pytest.raises(ValueError, match='no val_dataloader'):
-        phase_dataset(model, 'val', cfg)
+        model.dataset('val', cfg)
 
 
 SPACE = CompositionSpace(['orange', 'wet'], ['cat', 'orange'], [[0, 0], [1, 1]], [True, True])

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from mmcluspro.apis.prototype_images import NAME, PrototypeImages, as_jpeg
+from mmcluspro.artefact import TrainedModel, phases
+from mmcluspro.artefact.prototype_images import NAME, PrototypeImages, as_jpeg
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes
 from mmcluspro.flags.picture_flags import parse_cases
 from mmcluspro.models import Candidates
-from mmcluspro.models.clustering import PrototypeBank
+from mmcluspro.models.prototypes import PrototypeBank
 from mmcluspro.visualization import (
     curve_plot,
     make_report,
@@ -47,7 +48,7 @@ SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]], [True
      'The number of classes must be at least 1, got 0'),
     (lambda: most_frequent(torch.tensor([0]), 1, 0),
      'The number of primitives must be at least 1, got 0'),
-    (lambda: phase_run.phase_dataset(None, 'all'),
+    (lambda: phases.phase_dataset(None, {}, 'all'),
      "phase must be 'train', 'val' or 'test', got 'all'"),
     (lambda: phase_run.evenly(3, 0), 'The number of images must be at least 1, got 0'),
     (lambda: next(phase_run.image_batches(None, SimpleNamespace(phase='val'), [])),
@@ -77,7 +78,7 @@ def test_runs_that_lack_a_world_are_not_drawn(stored, words, monkeypatch):
 
 
 def test_prototypes_that_were_never_made_are_named():
-    model = SimpleNamespace(head=SimpleNamespace(clustered={'attr': 1}, prototypes={}))
+    model = only_head(clustered={'attr': 1}, prototypes={})
     with pytest.raises(ValueError, match='The prototypes of x.pth were never initialised'):
         check_banks(model, dict(attr=[0]), 'x.pth')
     with pytest.raises(ValueError, match='x.pth has no prototypes of objects'):
@@ -99,7 +100,7 @@ def test_the_newest_best_checkpoint_is_found(tmp_path):
 @pytest.mark.parametrize('banks', [{}, {'attr': 1}])
 def test_a_report_of_a_model_without_prototypes_has_none(banks, monkeypatch, tmp_path, capsys):
     made = []
-    model = SimpleNamespace(head=SimpleNamespace(prototypes=banks))
+    model = only_head(prototypes=banks)
     monkeypatch.setattr(make_report, 'open_checkpoints', lambda paths, args: ([model], ['image']))
     monkeypatch.setattr(make_report, 'open_phase', lambda model, phase, args: phase)
     monkeypatch.setattr(make_report, 'answer_phase', lambda *args, **own: 'answers')
@@ -128,12 +129,14 @@ class Model(nn.Module):
 
 
 def test_a_report_without_answers_shows_the_model_only():
-    report = report_build.build_report('run', 'x.pth', RunFiles(), Model(False))
+    report = report_build.build_report('run', 'x.pth', RunFiles(),
+                                       TrainedModel(Model(False), {}))
     names = [name for name, _ in report.facts]
     assert names == ['Model', 'Labels', 'Pairs', 'Made'] and report.images == 0
     assert dict(report.facts)['Pairs'] == '2 seen, 1 unseen' and report.offsets == {}
     found = PrototypeImages()
-    report = report_build.build_report('run', 'x.pth', RunFiles(), Model(True), prototypes=found)
+    report = report_build.build_report('run', 'x.pth', RunFiles(),
+                                       TrainedModel(Model(True), {}), prototypes=found)
     assert dict(report.facts)['Trained parameters'] == '0.00 million'
     assert report.prototypes is found and report.offsets == dict(attr=[0, 2, 4])
 
@@ -166,7 +169,7 @@ def test_other_ranks_write_no_report(tmp_path, monkeypatch):
 @pytest.mark.parametrize('metrics', [[], ['other']])
 def test_a_report_of_a_test_without_our_metric_has_no_answers(metrics, monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(report_hook, 'phase_dataset', lambda *args: 'train')
+    monkeypatch.setattr(TrainedModel, 'dataset', lambda *args: 'train')
     monkeypatch.setattr(report_hook, 'prototype_images', lambda *args, **own: PrototypeImages())
     monkeypatch.setattr(report_hook, 'add_examples', None)
     monkeypatch.setattr(report_hook, 'build_report',
@@ -211,7 +214,7 @@ def tsne(monkeypatch):
         drawn = []
         batch = SimpleNamespace(features=features, labels=dict(
             attr=torch.tensor([0, 1, 1]), obj=torch.tensor([0, 0, 0])))
-        model = SimpleNamespace(head=SimpleNamespace(clustered={}))
+        model = only_head(clustered={})
         monkeypatch.setattr(draw_tsne, 'open_checkpoints', lambda paths, args: ([model], Data()))
         monkeypatch.setattr(draw_tsne, 'run_phase', lambda *args, **own: [batch])
         monkeypatch.setattr(draw_tsne, 'draw_tsne', lambda *args: drawn.append(args))
@@ -264,7 +267,7 @@ def test_a_config_is_used_where_features_are_stored(stored, config, refused, cal
             raise ValueError('changed after the training')
         return 'model'
 
-    monkeypatch.setattr(options, 'load_model', load)
+    monkeypatch.setattr(options, 'load', load)
     monkeypatch.setattr(options, 'model_options', lambda args: dict(config=1, weights='x'))
     monkeypatch.setattr(options, '_config', lambda args: 'cfg')
     monkeypatch.setattr(options, '_has_features', lambda config: stored)
@@ -281,7 +284,7 @@ def test_a_backbone_of_the_users_own_comes_from_the_config(config, calls, monkey
             raise FileError('x.pth', 'the backbone is not part of it', 'Give the config.')
         return 'model'
 
-    monkeypatch.setattr(options, 'load_model', load)
+    monkeypatch.setattr(options, 'load', load)
     monkeypatch.setattr(options, 'model_options', lambda args: dict(config=1, weights='x'))
     monkeypatch.setattr(options, '_config', lambda args: 'cfg')
     monkeypatch.setattr(options, '_has_features', lambda config: False)
@@ -295,30 +298,34 @@ def test_a_backbone_of_the_users_own_comes_from_the_config(config, calls, monkey
 
 def test_features_of_the_training_are_for_models_that_read_them(monkeypatch):
     built = []
-    monkeypatch.setattr(phase_run.DATASETS, 'build', built.append)
+    monkeypatch.setattr(phases.DATASETS, 'build', built.append)
     config = dict(test_dataloader=SimpleNamespace(dataset=argparse.Namespace()))
     config['test_dataloader'].dataset = type('D', (dict, ), dict(pipeline=[]))(
         type='mmcluspro.UTZappos', features='folder')
     model = nn.Module()
-    phase_run.phase_dataset(model, 'test', config)
-    model.tower = object.__new__(phase_run.CachedFeatures)
+    phases.phase_dataset(model, {}, 'test', config)
+    model.tower = object.__new__(phases.CachedFeatures)
     nn.Module.__init__(model.tower)
-    phase_run.phase_dataset(model, 'test', config)
+    phases.phase_dataset(model, {}, 'test', config)
     assert ['features' in fields for fields in built] == [False, True]
     assert built[0]['data_root'] == 'data/ut-zap50k' and built[0]['test_mode'] is True
 
 
+def only_head(**fields):
+    return TrainedModel(SimpleNamespace(head=SimpleNamespace(**fields)), {})
+
+
 def test_no_prototypes_have_no_pictures():
     bank = SimpleNamespace(initialised=torch.tensor(False))
-    model = SimpleNamespace(head=SimpleNamespace(prototypes=dict(attr=bank)))
+    model = only_head(prototypes=dict(attr=bank))
     assert thumbnails.prototype_images(model, None) == PrototypeImages()
 
 
 def test_examples_end_with_the_images(monkeypatch):
     monkeypatch.setattr(thumbnails, 'picture', lambda data, index: np.zeros((4, 4, 3), np.uint8))
     target = np.array([0, 1, 2])
-    answers = PhaseAnswers(SPACE, np.arange(3), Outcomes(target, np.array([0, 0, 0]),
-                                                         np.ones(3)))
+    answers = PhaseAnswers(SPACE, np.arange(3), Outcomes(
+        target, np.array([0, 0, 0]), np.ones(3), SPACE.seen.numpy()[target]))
     few, many = PrototypeImages(), PrototypeImages()
     thumbnails.add_examples(few, None, answers, count=2)
     thumbnails.add_examples(many, None, answers, count=9)
@@ -332,7 +339,7 @@ def test_branches_without_a_bank_have_no_pictures(monkeypatch):
     bank = PrototypeBank(2, 3, num_prototypes=1)
     features, labels = torch.eye(3)[:2], torch.tensor([0, 1])
     bank.initialise(features, labels)
-    model = SimpleNamespace(head=SimpleNamespace(prototypes=dict(attr=bank)))
+    model = only_head(prototypes=dict(attr=bank))
     monkeypatch.setattr(thumbnails, 'image_batches', lambda *args: [
         (torch.tensor([0, 1]), None, dict(attr=labels, obj=labels))])
     monkeypatch.setattr(thumbnails, 'unit_features', lambda feats: dict(attr=features,
@@ -345,8 +352,7 @@ def test_branches_without_a_bank_have_no_pictures(monkeypatch):
 
 @pytest.mark.parametrize('seen_bias, answer', [(None, 0), (0.0, 0), (1.0, 2)])
 def test_a_bias_against_seen_pairs_changes_answers(seen_bias, answer, monkeypatch):
-    head = SimpleNamespace(known_candidates=Candidates.from_space(SPACE), link='log')
-    model = SimpleNamespace(head=head, meta={})
+    model = only_head(known_candidates=Candidates.from_space(SPACE), link='log')
     labels = dict(attr=torch.tensor([1]), obj=torch.tensor([0]))
     scores = torch.tensor([[0.5, 0.1, 0.4]])
     monkeypatch.setattr(phase_answers, 'scored_batches', lambda *args: [

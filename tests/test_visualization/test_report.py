@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmcluspro.apis import load_model
-from mmcluspro.apis.prototype_images import (
+from mmcluspro import TrainedModel, load
+from mmcluspro.artefact.prototype_images import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,
@@ -23,13 +23,14 @@ from mmcluspro.apis.prototype_images import (
 )
 from mmcluspro.cli import main
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks.console_text import next_commands
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes, PredictionMetric, class_tables
 from mmcluspro.utils.plain_files import with_checksum
 from mmcluspro.visualization import run_hooks
 from mmcluspro.visualization.confusion import confusions
 from mmcluspro.visualization.phase_answers import PhaseAnswers, answer_phase
-from mmcluspro.visualization.phase_run import phase_dataset, picture
+from mmcluspro.visualization.phase_run import picture
 from mmcluspro.visualization.report import Report, RunFiles, ShownCase, read_run
 from mmcluspro.visualization.report.report_page import page
 from mmcluspro.visualization.report.svg_chart import line_chart
@@ -65,7 +66,8 @@ class Tags(HTMLParser):
 def evil_report():
     """A report in which every name is an attack."""
     space = CompositionSpace([EVIL, 'dry'], [EVIL, 'dog'], [[0, 0], [1, 1]], [True, False])
-    outcomes = Outcomes(np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0.5, 0.9, 0.7]))
+    outcomes = Outcomes(np.array([0, 1, 1]), np.array([1, 1, 0]), np.array([0.5, 0.9, 0.7]),
+                        np.array([True, False, False]))
     answers = PhaseAnswers(space, np.arange(3), outcomes)
     shown = PrototypeImages({}, dict(attr={0: ShownPrototype(0.25, False, [0])}),
                             [as_jpeg(IMAGE, 20)])
@@ -97,7 +99,7 @@ def test_the_numbers_of_the_run_stand_there(evil_report):
 
 
 def test_the_commands_to_paste_quote_the_name():
-    words = ' '.join(Tags(page(Report('run', 'a;touch x.pth'))).words)
+    words = ' '.join(Tags(page(Report('run', next_commands('a;touch x.pth')))).words)
     assert "mmcluspro demo 'a;touch x.pth'" in words
 
 
@@ -133,13 +135,14 @@ def test_a_work_folder_is_read_and_a_killed_run_does_not_matter(tmp_path):
 
 @pytest.fixture(scope='module')
 def parts(cluspro):
-    model = load_model(cluspro)
-    return model, phase_dataset(model, 'train'), phase_dataset(model, 'test')
+    model = load(cluspro)
+    return model, model.dataset('train'), model.dataset('test')
 
 
 def test_the_nearest_training_images_are_those_of_brute_force(parts):
-    model, train, _ = parts
-    found = prototype_images(model, train, count=2, max_images=40)
+    trained, train, _ = parts
+    model = trained.network
+    found = prototype_images(trained, train, count=2, max_images=40)
     assert found.fits(model.head.prototypes)
     batch = [train[i] for i in np.linspace(0, len(train) - 1, 40).round().astype(int)]
     data = model.data_preprocessor(dict(inputs=[item['inputs'] for item in batch]))
@@ -211,7 +214,7 @@ def test_a_file_of_a_stranger_is_checked(change, tmp_path):
 
 
 def test_a_file_of_another_model_does_not_fit(parts):
-    banks = parts[0].head.prototypes
+    banks = parts[0].network.head.prototypes
     found = small_file()
     assert not found.fits(banks) and not PrototypeImages().fits(banks)
     found.digests['attr'] = bank_digest(banks['attr'])
@@ -225,13 +228,13 @@ def test_training_images_that_cannot_be_read_cost_the_prototypes_only(parts, tmp
     def broken(*args, **options):
         raise ValueError('The image <b>.jpg cannot be read')
 
-    monkeypatch.setattr(run_hooks, 'phase_dataset', broken)
+    monkeypatch.setattr(TrainedModel, 'dataset', broken)
     metric = PredictionMetric()
     metric.outcomes = answer_phase(model, test, range(40)).outcomes
     said = []
     runner = SimpleNamespace(
-        rank=0, model=model, cfg=None, work_dir=str(tmp_path), _load_from=None,
-        test_dataloader=SimpleNamespace(dataset=test),
+        rank=0, model=model.network, cfg={}, work_dir=str(tmp_path), _load_from=None,
+        test_dataloader=SimpleNamespace(dataset=test), test_loop=None,
         test_evaluator=SimpleNamespace(metrics=[metric]),
         message_hub=SimpleNamespace(runtime_info={}),
         logger=SimpleNamespace(info=said.append, log=lambda level, text: said.append(text)))

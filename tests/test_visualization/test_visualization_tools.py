@@ -134,9 +134,9 @@ def test_bad_input_gets_a_message_in_words(tool, runs, baseline, cluspro, capsys
 
 
 def test_own_images_are_found_by_the_config_beside_the_checkpoint(tmp_path, monkeypatch):
+    file = SimpleNamespace(spec=lambda *_: dict(data=dict(type='TableCZSL')))
     read = []
-    monkeypatch.setattr(options, 'read_checkpoint', read.append)
-    monkeypatch.setattr(options, 'described', lambda *_: dict(data=dict(type='TableCZSL')))
+    monkeypatch.setattr(options, 'read_checkpoint', lambda path: read.append(path) or file)
     args = SimpleNamespace(batch_size=1, cfg_options=None, device='cpu', config=None,
                            data_root=None, imports=[], weights=None)
     path = str(tmp_path / 'best.pth')
