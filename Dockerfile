@@ -4,6 +4,9 @@
 #   docker run --rm -v "$PWD:/work" mmcluspro train photos/
 #   docker run --rm --gpus all -v "$PWD:/work" mmcluspro:cuda train photos/
 #   docker run --rm -p 127.0.0.1:7860:7860 mmcluspro demo --host 0.0.0.0
+# The tag receives security fixes; for the same image again, name it by its digest:
+#   docker pull ubuntu:22.04 && docker inspect --format '{{index .RepoDigests 0}}' ubuntu:22.04
+#   docker build -t mmcluspro --build-arg BASE=ubuntu@sha256:... .
 ARG BASE=ubuntu:22.04
 FROM ${BASE}
 

@@ -29,7 +29,7 @@ from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, select_rows
 from mmcluspro.datasets.splits import read_splits
 from mmcluspro.features import FeatureStore
-from mmcluspro.models.clip_loader import get_tokenizer, load_clip
+from mmcluspro.models.clip import get_tokenizer, load_clip
 from mmcluspro.utils.digest import file_digest
 
 ARCH = 'fashion_clip'

@@ -23,7 +23,7 @@ from mmcluspro.datasets.shapes.captions import (
     pretraining_pairs,
 )
 from mmcluspro.datasets.shapes.draws import Draws
-from mmcluspro.models.clip_loader import CONFIGS
+from mmcluspro.models.clip import CONFIGS
 from mmcluspro.utils.atomic import atomic_path
 
 # The statistics of CLIP's own pipeline: the configs of all datasets use them.

@@ -28,20 +28,20 @@ from torch.utils.data import DataLoader
 from experiments.assignment_quality import Branch, compare, mixture
 from experiments.readme import fill_page
 from experiments.run_store import read_lines
-from mmcluspro.apis import load_model
+from mmcluspro import load
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.messages import run_command
 from mmcluspro.engine.primitive_features import primitive_features
-from mmcluspro.models.clustering import PrototypeBank
-from mmcluspro.visualization.phase_run import phase_dataset
+from mmcluspro.models.prototypes import PrototypeBank
 
 NAMES = {'nearest': 'nearest prototype', 'batch': "`scope='batch'`"}
 
 
 def from_checkpoint(path: str, config: str | None) -> dict[str, Branch]:
     """Features of the training images of a checkpoint, without augmentation."""
-    model = load_model(path, config=config)
-    dataset = phase_dataset(model, 'train')
+    trained = load(path, config=config)
+    model = trained.network
+    dataset = trained.dataset('train')
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
     features, labels = primitive_features(model, loader, np.arange(len(dataset)))
     return {branch: Branch(torch.nn.functional.normalize(features[branch], dim=1),

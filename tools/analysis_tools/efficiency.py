@@ -1,7 +1,7 @@
 """Measures what configs cost, as ratios to a baseline in the same run (Table 10).
 
     python tools/analysis_tools/efficiency.py configs/cluspro_shapes.py \
-        configs/baselines/troika_shapes.py --baseline configs/baseline_shapes.py
+        troika_shapes.py --baseline configs/baseline_shapes.py
 
 Each measurement is a process of its own, because memory is never given back entirely; the configs
 take turns and medians are printed, because a machine is never quiet. Time of a step: forward,

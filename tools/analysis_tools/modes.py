@@ -16,7 +16,6 @@ prints mean and standard deviation over the seeds in a file that --out wrote.
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +26,9 @@ from torch.utils.data import DataLoader
 from experiments import mean_and_std
 from experiments.mode_agreement import kmeans_clusters, mode_agreement, nearest_clusters
 from experiments.run_store import read_lines
-from mmcluspro.apis import load_model
+from mmcluspro import TrainedModel, load
 from mmcluspro.engine.messages import run_command
 from mmcluspro.engine.primitive_features import primitive_features
-from mmcluspro.visualization.phase_run import phase_dataset
 
 BRANCHES = ('attr', 'obj')
 COLUMNS = [(branch, target) for branch in BRANCHES for target in ('mode', 'partner')]
@@ -38,20 +36,20 @@ CLUSTERS = dict(kmeans='k-means', prototypes='nearest prototype', chance='k-mean
                 mode='the mode itself')
 
 
-def measure(model: Any, num_clusters: int) -> dict[str, float]:
+def measure(trained: TrainedModel, num_clusters: int) -> dict[str, float]:
     """Agreement of clusters with the modes and with the other primitive.
 
     Args:
-        model (nn.Module): Classifier.
+        trained (TrainedModel): The model.
         num_clusters (int): K of k-means.
 
     Returns:
         dict[str, float]: NMI by ``<branch>_<clusters>_<target>``: branch attr or obj, clusters of
         ``CLUSTERS``, target mode (where the dataset knows it) or partner.
     """
-    dataset = phase_dataset(model, 'train')  # without augmentation
+    dataset = trained.dataset('train')  # without augmentation
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
-    features, labels = primitive_features(model, loader, np.arange(len(dataset)))
+    features, labels = primitive_features(trained.network, loader, np.arange(len(dataset)))
     samples = [dataset.get_data_info(i) for i in range(len(dataset))]
     shuffle = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     rows: dict[str, float] = {}
@@ -62,7 +60,7 @@ def measure(model: Any, num_clusters: int) -> dict[str, float]:
             targets['mode'] = torch.tensor([sample[f'{branch}_mode'] for sample in samples])
         sizes = torch.full((int(label.max()) + 1, ), num_clusters)
         clusters = dict(kmeans=kmeans_clusters(features[branch], label, sizes))
-        bank = model.head.clustered.get(branch)
+        bank = trained.network.head.clustered.get(branch)
         if bank is not None:
             clusters['prototypes'] = nearest_clusters(
                 features[branch], label, bank.prototypes, bank.offsets)
@@ -123,9 +121,9 @@ def main() -> None:
         return print_rows(read_file(args.table))
     if not args.checkpoints:
         parser.error('give checkpoints, or --table FILE.')
-    models = {path: load_model(path, config=args.config) for path in args.checkpoints}
+    models = {path: load(path, config=args.config) for path in args.checkpoints}
     sizes = [int(bank.sizes.max()) for model in models.values()
-             for bank in model.head.clustered.values()]
+             for bank in model.network.head.clustered.values()]
     results = {path: measure(model, args.clusters or (sizes or [5])[0])
                for path, model in models.items()}
     print_rows({path: [rows] for path, rows in results.items()})

@@ -30,7 +30,7 @@ from experiments import (
 )
 from experiments.execution import LocalJobs, command
 from experiments.forked import warm_up
-from experiments.metafile import fill_metafile
+from experiments.metafile import write_metafile
 from experiments.readme import fill_page, page_blocks
 from experiments.slurm import SlurmJobs, batch_command
 from experiments.summary import row_runs
@@ -39,6 +39,7 @@ from mmcluspro.engine.messages import run_command
 TOOLS = Path(__file__).resolve().parents[1]
 CONFIGS = TOOLS.parent / 'configs'
 PAPER = Path(__file__).with_name('paper_tables.yml')
+METHODS = Path(__file__).with_name('methods.yml')
 
 
 def parse_args() -> argparse.Namespace:
@@ -85,7 +86,8 @@ def parse_args() -> argparse.Namespace:
                         help='at the end, collect the records in one file per config '
                         '(OUT/runs/CONFIG.jsonl), as docs/results keeps them')
     parser.add_argument('--metafile', metavar='FILE',
-                        help='also put the means into this model index (configs/metafile.yml)')
+                        help='also write the model index (configs/metafile.yml) anew, with '
+                        'the means')
     parser.add_argument('--readme', nargs='+', default=[], metavar='FILE',
                         help='also update all tables on these pages (README.md configs/README.md)')
     parser.add_argument('--dry-run', action='store_true', help='only print the commands')
@@ -224,7 +226,7 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
         for page in args.readme:
             print(f'{page}: {", ".join(fill_page(page, blocks)) or "no tables"}.')
     if args.metafile:
-        filled = fill_metafile(args.metafile, store, TOOLS.parent)
+        filled = write_metafile(args.metafile, store, METHODS)
         print(f'{args.metafile}: results of {", ".join(filled) or "no model"}.')
 
 

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.models.clustering import (
+from mmcluspro.models.prototypes import (
     PrototypeBank,
     assign_together,
     local_aware_assign,

@@ -23,7 +23,7 @@ import torch
 from mmengine.registry import init_default_scope
 from torch import Tensor
 
-from mmcluspro.apis import load_model
+from mmcluspro import TrainedModel, load
 from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
@@ -32,7 +32,6 @@ from mmcluspro.export.image_side import ImageSide, write_onnx
 from mmcluspro.export.text_table import read_table
 from mmcluspro.models import Candidates
 from mmcluspro.models.peft import merge
-from mmcluspro.visualization.phase_run import phase_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,9 +45,9 @@ def read_consumer() -> Any:
     return module
 
 
-def test_split(model: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+def test_split(model: TrainedModel) -> tuple[Any, np.ndarray, np.ndarray]:
     """Space, pictures (N, H, W, 3) in RGB, and the index of the true pair, (N,)."""
-    dataset = phase_dataset(model, 'test')
+    dataset = model.dataset('test')
     samples = [dataset[i] for i in range(len(dataset))]
     images = torch.stack([sample['inputs'] for sample in samples])
     labels = torch.tensor([[int(sample['data_samples'].get(name)) for name in (
@@ -149,8 +148,9 @@ def main() -> None:
     init_default_scope('mmpretrain')
     with tempfile.TemporaryDirectory() as temporary, torch.no_grad():
         folder = Path(args.out or temporary)
-        model: Any = load_model(args.checkpoint)
-        space, images, targets = test_split(model)
+        trained = load(args.checkpoint, 'cpu')
+        model = trained.network
+        space, images, targets = test_split(trained)
         names = [(space.attributes[a], space.objects[o]) for a, o in space.pairs.tolist()]
         export_model(args.checkpoint, folder / 'model.onnx', pairs=names,
                      variants=('fp16', 'int8'))

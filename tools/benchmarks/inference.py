@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from mmcluspro import CZSLInferencer
+from mmcluspro import TrainedModel, load
 from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation import probabilities
 
@@ -30,12 +30,12 @@ def seconds(function: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int,
+def compare(inferencer: TrainedModel, size: int, batch_size: int, repeats: int,
             world: str = 'closed', top_k: int = 5) -> dict[str, float]:
     """Median times of both, interleaved.
 
     Args:
-        inferencer (CZSLInferencer): The model.
+        inferencer (TrainedModel): The model.
         size (int): Image side.
         batch_size (int): Images at once.
         repeats (int): Measured rounds, after three that are not.
@@ -50,7 +50,8 @@ def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int
               for _ in range(batch_size)]
     candidates = inferencer.candidates(world=world)
     calibration = inferencer.calibration(world)
-    model = inferencer.model
+    inferencer.features(images)  # folds LoRA into the weights
+    model = inferencer.network
 
     def prepare() -> torch.Tensor:
         return model.data_preprocessor(dict(inputs=list(images)))['inputs']
@@ -61,11 +62,12 @@ def compare(inferencer: CZSLInferencer, size: int, batch_size: int, repeats: int
 
     def scored() -> object:
         with torch.inference_mode():
-            score = inferencer.scores(images, candidates)[0]
+            score = inferencer.score(inferencer.features(images), candidates).pair
             return probabilities(score, candidates.seen, calibration, model.head.link)
 
     def answers() -> object:
-        return list(inferencer.rank(images, candidates, calibration, top_k))
+        return list(inferencer.answer(inferencer.score(
+            inferencer.features(images), candidates), candidates, calibration, top_k))
 
     paths = dict(tower=tower, model=scored, answers=answers)
     times: dict[str, list[float]] = {name: [] for name in paths}
@@ -86,7 +88,7 @@ def main() -> None:
     parser.add_argument('--world', choices=['closed', 'open'], default='closed')
     parser.add_argument('--device', help='default: a GPU if there is one')
     args = parser.parse_args()
-    inferencer = CZSLInferencer(args.checkpoint, args.device)
+    inferencer = load(args.checkpoint, args.device)
     found = compare(inferencer, inferencer.size or 224, args.batch_size, args.repeats, args.world)
     pairs = len(inferencer.candidates(world=args.world).pairs)
     print(f'{torch.get_num_threads()} threads, {inferencer.device}, batch {args.batch_size}, '

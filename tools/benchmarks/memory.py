@@ -11,10 +11,10 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from mmengine.config import Config
 from mmpretrain.structures import DataSample
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.memory import estimate_step
 from mmcluspro.registry import MODELS
 
@@ -40,7 +40,7 @@ def make_space(attributes: int, objects: int, pairs: int) -> CompositionSpace:
 
 def build(config: str, sizes: tuple[int, int, int], **changes: Any) -> tuple[Any, int]:
     """The model of a config without weights, and the batch size of the config."""
-    cfg = Config.fromfile(CONFIGS / config)
+    cfg = read_config(CONFIGS / config)
     cfg.merge_from_dict({'model.backbone.pretrained': None, 'model.head.text.pretrained': None,
                          **changes})
     with patch.multiple(torch.nn.init, **dict.fromkeys(INITS, lambda tensor, *_, **__: tensor)):

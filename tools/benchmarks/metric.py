@@ -16,7 +16,7 @@ from mmengine.logging import MMLogger
 from torch.nn.functional import normalize
 
 from mmcluspro.evaluation import CZSLMetric, standard_curve
-from mmcluspro.evaluation.reduction import reduce_scores
+from mmcluspro.evaluation.margins import reduce_scores
 
 NUM_ATTRS, NUM_OBJS, NUM_SEEN, DIM = 413, 674, 5592, 768
 

@@ -45,9 +45,9 @@ def best(call, repeats=3):
 
 def clustering(primitives):
     """A step of two banks with ``primitives`` in all, on the features of all ranks."""
-    from mmcluspro.models.clustering import PrototypeBank, assign_together, update_together
     from mmcluspro.models.gather import RowGatherer
     from mmcluspro.models.losses import HSICLoss, PCLLoss
+    from mmcluspro.models.prototypes import PrototypeBank, assign_together, update_together
     torch.manual_seed(0)
     size = primitives // 2
     banks = []
@@ -76,7 +76,7 @@ def clustering(primitives):
 
 def scoring(pairs):
     """Reduces the scores of a batch over ``pairs`` that are composed of two tables."""
-    from mmcluspro.evaluation.reduction import reduce_scores
+    from mmcluspro.evaluation.margins import reduce_scores
     torch.manual_seed(0)
     side = int(pairs**0.5)
     index = torch.cartesian_prod(torch.arange(side), torch.arange(pairs // side))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from mmengine.config import Config
 from mmpretrain.structures import DataSample
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.memory import LiveBytes
 from mmcluspro.registry import MODELS
 
@@ -55,7 +55,7 @@ class Cost(NamedTuple):
 def build(config: str, batch: int) -> tuple[Any, torch.Tensor, list[DataSample]]:
     """The model of a config in training, with filled banks, and a batch of noise."""
     torch.manual_seed(0)
-    model = MODELS.build(Config.fromfile(CONFIGS / config).model).train()
+    model = MODELS.build(read_config(CONFIGS / config).model).train()
     for bank in model.head.clustered.values():
         owners = torch.arange(bank.num_classes).repeat(8)
         bank.initialise(torch.randn(len(owners), bank.dim), owners)

@@ -24,9 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 OPENMMLAB = ['mmengine>=0.10.6,<1', 'mmcv-lite>=2.1,<3', 'mmpretrain>=1.2,<2']
 ONEDL = ['onedl-mmengine', 'onedl-mmcv', 'onedl-mmpretrain']
-# The lowest versions of pyproject.toml. torch 2.1 was built for numpy 1, and so needs an OpenCV
-# that takes it.
-OLDEST = ['torch==2.1.0', 'torchvision==0.16.0', 'numpy<2', 'opencv-python<4.12',
+# The lowest versions of pyproject.toml. numpy 1 needs an OpenCV that takes it.
+OLDEST = ['torch==2.6.0', 'torchvision==0.21.0', 'numpy==1.26.4', 'opencv-python<4.12',
           'mmengine==0.10.6', 'mmcv-lite==2.1.0', 'mmpretrain==1.2.0', 'open_clip_torch==3.3.0']
 # Name → (Python, packages beside this one).
 COMBINATIONS = {

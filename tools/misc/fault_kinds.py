@@ -71,8 +71,12 @@ def fill_disk(scene: Scene) -> None:
         import resource
         resource.prlimit(scene.process.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
         return
-    left = scene.random.choice([0, 4096, 100_000])
-    with open(scene.folder.parent / 'filler', 'wb', buffering=0) as file:
+    fill(scene.folder.parent, scene.random.choice([0, 4096, 100_000]))
+
+
+def fill(disk: Path, left: int) -> None:
+    """Fills a small file system up to so many bytes."""
+    with open(disk / 'filler', 'wb', buffering=0) as file:
         try:
             while True:
                 file.write(bytes(65536))
@@ -83,7 +87,12 @@ def fill_disk(scene: Scene) -> None:
 
 
 def free_disk(scene: Scene) -> None:
-    (scene.folder.parent / 'filler').unlink(missing_ok=True)
+    free(scene.folder.parent)
+
+
+def free(disk: Path) -> None:
+    """Gives a file system its room back."""
+    (disk / 'filler').unlink(missing_ok=True)
 
 
 def make_read_only(scene: Scene) -> None:

@@ -28,14 +28,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from fault_artefacts import ARTEFACTS, DISK, ArtefactCampaign
+from fault_findings import FINDINGS
 from fault_kinds import PREDICTION, TRAINING, Kind, Scene
+from fault_places import NEED_ROOT, PLACES, Place
 from fault_predictions import PredictionCampaign
 from fault_ranks import RANK_FAULTS, RankCampaign
+from fault_renames import RENAMES, RenameCampaign
 from fault_runs import (
     MODES,
     Moments,
@@ -47,29 +50,10 @@ from fault_runs import (
     train_words,
     write_config,
 )
+from fault_tables import Outcome, areas, read_log, table
 
-RUNS = (*MODES, 'predict', 'ranks')
+RUNS = (*MODES, 'predict', 'renames', 'artefacts', 'places', 'findings', 'ranks')
 LIMIT = 180  # seconds after which a process counts as hanging
-
-
-@dataclass
-class Outcome:
-    """What came of one fault.
-
-    Attributes:
-        kind (str): The fault.
-        mode (str): What was hurt.
-        phase (str): What it was doing.
-        seconds (float): From the fault to the end of the process.
-        note (str): What was wrong; empty if all was well.
-        equal (bool): Whether the run ended with the right bits in the end.
-    """
-    kind: str
-    mode: str
-    phase: str
-    seconds: float
-    note: str = ''
-    equal: bool = False
 
 
 class TrainingCampaign:
@@ -88,7 +72,7 @@ class TrainingCampaign:
         self.output = base / 'output.txt'
         self.moments = Moments(base / 'phases')
         self.config = write_config(base / f'{mode}.py', mode, self.moments.path)
-        whole = self._start(self._new(), None)
+        whole = self._start(self.new(), None)
         if not whole.wait(LIMIT * 4) or whole.code:
             raise SystemExit(f'The run without faults failed:\n{whole.said()[-2000:]}')
         import_all(whole.output.with_suffix('.modules').read_text().splitlines())
@@ -97,7 +81,7 @@ class TrainingCampaign:
         self.checkpoint = base / f'{mode}.pth'  # for predictions
         shutil.copy(next(self.run.glob('best_*.pth')), self.checkpoint)
 
-    def _new(self) -> Path:
+    def new(self) -> Path:
         """A new work folder; the one before goes."""
         if self.count:
             shutil.rmtree(self.run, ignore_errors=True)
@@ -118,7 +102,7 @@ class TrainingCampaign:
         outcomes: list[Outcome] = []
         hurt: list[Outcome] = []  # of the run that is under way
         attempt = 0
-        self._new()
+        self.new()
         while len(outcomes) < len(numbers) or hurt:
             process = self._start(self.run, kind)
             found = None
@@ -138,13 +122,13 @@ class TrainingCampaign:
                     hurt = []
                 if kind.hurts:
                     if found.note or not kind.repeats:
-                        self._new()
+                        self.new()
                     continue
-            equal = self._finish(process)
+            equal = self.finish(process)
             for found in hurt:
                 found.equal = equal
             hurt = []
-            self._new()
+            self.new()
         return outcomes
 
     def _hurt(self, name: str, kind: Kind, process: Process, chance: random.Random
@@ -176,7 +160,7 @@ class TrainingCampaign:
         found.note = found.note or '; '.join(bad)
         return found
 
-    def _finish(self, process: Process) -> bool:
+    def finish(self, process: Process) -> bool:
         if not process.wait(LIMIT * 2) or process.code:
             process.end()
             print(f'a run did not finish (exit code {process.code}):\n{process.said()[-1500:]}',
@@ -201,36 +185,23 @@ def small_disk(folder: Path) -> bool:
         capture_output=True).returncode
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """Markdown: one line per fault and kind of run."""
-    lines = ['| Fault | Run | Injected | Survived | Equal bits | Seconds to end: median, max |',
-             '|---|---|---|---|---|---|']
-    for kind, mode in dict.fromkeys((found.kind, found.mode) for found in outcomes):
-        group = [found for found in outcomes if (found.kind, found.mode) == (kind, mode)]
-        seconds = sorted(found.seconds for found in group)
-        lines.append(
-            f'| {kind} | {mode} | {len(group)} | {sum(not found.note for found in group)} | '
-            f'{sum(found.equal for found in group)} | {seconds[len(seconds) // 2]:.1f}, '
-            f'{seconds[-1]:.1f} |')
-    survived, equal = (sum(not found.note for found in outcomes),
-                       sum(found.equal for found in outcomes))
-    lines.append(f'| **all** | | {len(outcomes)} | {survived} | {equal} | |')
-    phases = Counter(found.phase for found in outcomes)
-    lines += ['', 'Phases hit: ' + ', '.join(f'{phase} {count}'
-                                             for phase, count in phases.most_common()) + '.']
-    return '\n'.join(lines)
-
-
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--count', type=int, default=1, help='of each fault (default: 1)')
     parser.add_argument('--runs', nargs='+', choices=RUNS, default=RUNS, help='runs to disturb: '
-                        'training by epoch or iteration, prediction, or training on two ranks, '
+                        'training by epoch or iteration, prediction, each rename of a training, '
+                        'each rename and a full disk of each other command that writes files, '
+                        'places and inputs that no run should meet, the findings of a review, '
+                        'or training on two ranks, '
                         'which takes half a minute per fault (default: all)')
-    parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RANK_FAULTS], metavar='FAULT',
+    parser.add_argument('--only', nargs='+', choices=[*TRAINING, *RENAMES, *PLACES, *FINDINGS,
+                                                        *RANK_FAULTS],
+                        metavar='FAULT',
                         help='only these faults (default: all)')
     parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--areas', metavar='LOG', help='inject nothing; print what was tried, held '
+                        'and fell in each area, from this log')
     parser.add_argument('--log', help='file to which each outcome is added as a line of JSON; '
                         'faults that it has are not injected again, the table counts all of it')
     return parser.parse_args(argv)
@@ -239,18 +210,25 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Runs the campaign; 1 if something was not survived."""
     args = parse_args(argv)
+    if args.areas:
+        print(areas(read_log(args.areas)))
+        return 0
     os.environ['OMP_NUM_THREADS'] = '1'
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is mounted goes, too
     base = Path(tempfile.mkdtemp(prefix='faults-'))
+    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True,
+                            cwd=Path(__file__).parent, check=False).stdout.strip()
     disk = base / 'disk'
     mounted = small_disk(disk)
     outcomes: list[Outcome] = []
     if args.log and Path(args.log).exists():
-        outcomes = [Outcome(**json.loads(line)) for line in Path(args.log).read_text().splitlines()]
+        outcomes = read_log(args.log)
 
     def add(found: list[Outcome]) -> None:
         if not found:
             return
+        for outcome in found:
+            outcome.commit = commit
         outcomes.extend(found)
         print(f'{found[0].kind}, {found[0].mode}: {len(outcomes)} faults so far', file=sys.stderr)
         if args.log:
@@ -280,6 +258,29 @@ def main(argv: list[str] | None = None) -> int:
                 for suffix in ('.csv', '.json', '.jsonl'):
                     numbers = left(name, f'predict {suffix}')
                     add(predictions.inject(name, kind, suffix, numbers, Outcome))
+        if 'renames' in args.runs and chosen(dict.fromkeys(RENAMES)):
+            renames = RenameCampaign(TrainingCampaign(base, disk, 'epoch', args.seed), base)
+            for name in chosen(dict.fromkeys(RENAMES)):
+                for number in range(left(name, 'renames').start, len(renames.names)):
+                    add([renames.inject(name, number, Outcome)])
+        if 'artefacts' in args.runs and chosen(dict.fromkeys([*RENAMES, DISK])) and mounted:
+            commands = ArtefactCampaign(base, disk, Outcome)
+            for name in ARTEFACTS:
+                done = {kind: left(kind, f'artefact {name}').start for kind in (*RENAMES, DISK)}
+                for kind, number, inject in commands.faults(name):
+                    if kind in chosen(dict.fromkeys([*RENAMES, DISK])) and number >= done[kind]:
+                        add([inject()])
+        trials = {'place': chosen(PLACES) if 'places' in args.runs else {},
+                  'finding': chosen(FINDINGS) if 'findings' in args.runs else {}}
+        if any(trials.values()):
+            place = Place(base)
+            for mode, attempts in trials.items():
+                for name, attempt in attempts.items():
+                    if left(name, mode) and (mounted or name not in NEED_ROOT):
+                        begin = time.monotonic()
+                        note = attempt(place)
+                        add([Outcome(name, mode, 'start', time.monotonic() - begin, note,
+                                     not note)])
         if 'ranks' in args.runs and chosen(dict.fromkeys(RANK_FAULTS)):
             ranks = RankCampaign(base, args.seed)
             for name in chosen(dict.fromkeys(RANK_FAULTS)):

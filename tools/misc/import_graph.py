@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS = (
-    ('version', 'requirements', 'errors', 'registry', 'utils', 'flags'),
+    ('version', 'requirements', 'errors', 'fields', 'registry', 'utils', 'flags'),
     ('features', ),
     ('datasets', ),
     ('models', ),
     ('evaluation', 'description'),
+    ('artefact', ),
     ('engine', ),
     ('apis', ),
     ('cli', 'export', 'demo', 'visualization'),

@@ -8,10 +8,10 @@
 
 ``page`` starts ``mmcluspro demo`` in a process of its own; clients upload a picture and ask, all at
 once, each request with a new word. ``endpoint`` sends pictures, slow bodies, large bodies and files
-that are no pictures to ``/predict`` of such a page. ``predict`` calls the inferencer again and
-again, every tenth call with new words. ``train`` trains for so many iterations, ``names`` asks for
-so many pairs, by the inferencer and by the text box of the page. Memory is the resident set of the
-process.
+that are no pictures to ``/predict`` of such a page, and hangs up. ``predict`` calls the model again
+and again, every tenth call with new words. ``train`` trains for so many iterations, ``names`` asks
+for so many pairs, by the inferencer and by the text box of the page. Memory is the resident set of
+the process.
 ``--record docs/results/load.jsonl`` adds what was measured as a line of JSON.
 """
 from __future__ import annotations
@@ -167,14 +167,14 @@ class Memory:
 
 def load_predictions(count: int) -> int:
     """Predicts again and again."""
-    from mmcluspro.demo.zero_shot import zero_shot_inferencer
-    inferencer = zero_shot_inferencer('cpu')
+    from mmcluspro.demo.zero_shot import zero_shot_model
+    inferencer = zero_shot_model('cpu')
     image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
     memory = Memory('predictions', count)
     for number in range(1, count + 1):
         # Hexadecimal: the tiny tower has room for few digits.
         new = [('red', 'star'), (f'w{number:x}', f't{number:x}')] if number % 10 == 0 else None
-        inferencer(image, new, workers=0)
+        inferencer.predict(image, new, workers=0)
         memory.look(number)
     return memory.verdict()
 
@@ -210,7 +210,7 @@ def load_training(count: int) -> int:
 def load_names(count: int) -> int:
     """Asks for many pairs at once."""
     from mmcluspro.demo.lists import pair_text, parse_pairs
-    from mmcluspro.demo.zero_shot import zero_shot_inferencer
+    from mmcluspro.demo.zero_shot import zero_shot_model
     side = int(count**0.5) + 1
     pairs = [(f'word{i}', f'thing{j}') for i in range(side) for j in range(side)][:count]
     try:
@@ -218,8 +218,8 @@ def load_names(count: int) -> int:
         print(f'the page: {count:,} pairs are taken')
     except ValueError as error:
         print(f'the page: {error}')
-    inferencer, before, start = zero_shot_inferencer('cpu'), megabytes(), time.monotonic()
-    (result, ) = inferencer(np.zeros((64, 64, 3), dtype=np.uint8), pairs, workers=0)
+    inferencer, before, start = zero_shot_model('cpu'), megabytes(), time.monotonic()
+    (result, ) = inferencer.predict(np.zeros((64, 64, 3), dtype=np.uint8), pairs, workers=0)
     seconds, after = time.monotonic() - start, megabytes()
     RECORD.update(seconds=round(seconds, 1), mb_before=round(before), mb_after=round(after))
     print(f'the inferencer: {count:,} pairs answered after {seconds:.1f} s, '

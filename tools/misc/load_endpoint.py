@@ -80,7 +80,8 @@ def drip(address: str, done: Event) -> Visit:
     answer = b''
     try:
         with socket.create_connection((place.hostname, place.port), timeout=1) as line:
-            line.sendall(b'POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n')
+            line.sendall(f'POST /predict HTTP/1.1\r\nHost: {place.netloc}\r\n'
+                         'Content-Length: 100000\r\n\r\n'.encode())
             while not answer and not done.is_set():
                 line.sendall(b'x')
                 try:
@@ -94,6 +95,16 @@ def drip(address: str, done: Event) -> Visit:
     words = answer.split()
     status = words[1].decode() if len(words) > 1 else 'cut off' if done.is_set() else 'closed'
     return Visit(status, time.monotonic() - start)
+
+
+def hang_up(address: str, body: bytes, number: int) -> Visit:
+    """Sends a header, and nothing, a half or all of the body, and goes without the answer."""
+    start, place = time.monotonic(), urlsplit(address)
+    with suppress(OSError), socket.create_connection((place.hostname, place.port), 60) as line:
+        line.sendall(f'POST {ASK}f{number % 500:x},teapot HTTP/1.1\r\nHost: {place.netloc}\r\n'
+                     f'Content-Length: {len(body)}\r\n\r\n'.encode())
+        line.sendall(body[:len(body) * (number % 3) // 2])
+    return Visit('hung up', time.monotonic() - start)
 
 
 def at_once(count: int, visit: Callable[[int], Visit]) -> list[Visit]:
@@ -142,6 +153,15 @@ def try_endpoint(address: str, clients: int, files: int,
             10, lambda i: send(address, picture(), f'd{i:x}')), before)
         count('the slow bodies', [one.result() for one in slow], before)
         done.set()
+    before = memory()
+    with ThreadPoolExecutor(clients) as pool:
+        gone = [pool.submit(hang_up, address, picture(), i) for i in range(files)]
+        count('10 clients beside those who hang up', at_once(
+            10, lambda i: patient(address, picture(), f'g{i:x}')), before)
+        count(f'{files} clients that hang up', [one.result() for one in gone], before)
+    before = memory()
+    count('10 clients after them', at_once(
+        10, lambda i: patient(address, picture(), f'h{i:x}')), before)
     large, holes, none = b'x' * (25 << 20), bomb(), b'GIF89a' + b'\0' * 1000
     for trial, body, number in (('25 MB', large, 20), ('30,000 x 30,000 pixels', holes, 20),
                                 ('no picture', none, clients)):

@@ -41,8 +41,8 @@ READERS: dict[str, Reader] = {
     **{f'checkpoint {name}': Reader(checkpoints.make_newest(config),
                                     checkpoints.read_checkpoint_file, True,
                                     checkpoints.types_of_newest(config))
-       for name, config in (('TOMCAT', 'baselines/tomcat_shapes'),
-                            ('MSCI', 'baselines/msci_shapes'), ('CPF', 'baselines/cpf_shapes'),
+       for name, config in (('TOMCAT', 'tomcat_shapes'),
+                            ('MSCI', 'msci_shapes'), ('CPF', 'cpf_shapes'),
                             ('ClusPro+', 'cluspro_plus_shapes'))},
     'published file': Reader(checkpoints.make_published, checkpoints.read_checkpoint_file, True),
     'safetensors': Reader(checkpoints.make_safetensors, checkpoints.read_clip),

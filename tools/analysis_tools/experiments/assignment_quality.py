@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mmcluspro.models.clustering import (
+from mmcluspro.models.prototypes import (
     PrototypeBank,
     assign_together,
-    fill_queue,
     local_aware_assign,
 )
 
@@ -101,7 +100,7 @@ def one_pass(branches: Sequence[Branch], banks: Sequence[PrototypeBank], chosen:
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(branches[0].labels), generator=generator)
     for branch, bank in zip(branches, banks):
-        fill_queue(bank, branch.features[order], branch.labels[order])
+        bank.fill_queue(branch.features[order], branch.labels[order])
     rows, seconds = [torch.empty_like(chosen) for _ in branches], []
     for part in torch.randperm(len(chosen), generator=generator).split(batch):
         images = chosen[part]

@@ -20,7 +20,7 @@ from torch import Tensor
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import CZSLMetric, calculate, head_feasibility
 from mmcluspro.models import Candidates
-from mmcluspro.models.text import word_vectors
+from mmcluspro.models.text import words as word_vectors
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.progress import Progress
 
@@ -30,7 +30,8 @@ BATCH = 512  # of an evaluation
 def read_vectors_once() -> None:
     """Keeps the word vectors of a space: a pass over the file takes longer than some trainings."""
     read = lru_cache(word_vectors.load_word_vectors)
-    word_vectors.load_word_vectors = lambda path, words: read(path, frozenset(words))
+    word_vectors.load_word_vectors = lambda path, words, first=0: read(
+        path, frozenset(words), first)
 
 
 @dataclass

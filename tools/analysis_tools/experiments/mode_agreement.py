@@ -2,9 +2,9 @@
 import torch
 from torch import Tensor
 
-from mmcluspro.models.clustering.assigners import CosineAssigner
-from mmcluspro.models.clustering.kmeans import initial_prototypes
-from mmcluspro.models.clustering.segments import make_offsets, unit
+from mmcluspro.models.prototypes.assign import CosineAssigner
+from mmcluspro.models.prototypes.problems import make_offsets, unit
+from mmcluspro.models.prototypes.start import initial_prototypes
 
 
 def nearest_clusters(features: Tensor, labels: Tensor, prototypes: Tensor,

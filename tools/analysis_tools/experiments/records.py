@@ -13,8 +13,9 @@ from typing import Any
 from mmengine.config import Config, DictAction
 
 from mmcluspro.engine.config_fields import merge_options
-from mmcluspro.engine.launch import read_config
-from mmcluspro.features.folder import FACTS
+from mmcluspro.engine.launch import find_config, read_config
+from mmcluspro.engine.methods import find_method
+from mmcluspro.features.store import FACTS
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.paths import WEIGHTS
 
@@ -50,9 +51,9 @@ def resolve(config: str | Path, options: Sequence[str] = ()) -> tuple[Config, tu
     Returns:
         tuple: The config, and the options that matter.
     """
-    if not Path(config).is_file():
-        raise FileNotFoundError(f'The config {config} does not exist.')
-    state = Path(config).stat()
+    path = find_config(str(config))
+    method = find_method(path)
+    state = (method[0] if method else path).stat()
     plain = deepcopy(_read(Path(config), state.st_mtime_ns, state.st_size))
     before = plain.to_dict()
     kept = []

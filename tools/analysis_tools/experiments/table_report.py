@@ -1,12 +1,12 @@
 """A table as Markdown, CSV, LaTeX and pictures, the paper's row beside ours."""
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from mmcluspro.utils.csv_file import csv_text
+
 from .statistics import Difference
 from .summary import Summary
-from .tables import DATASETS, METRICS, WORLDS, Table
+from .tables import DATASETS, METRICS, SPLITS, WORLDS, Table
 
 HEADS = dict(seen='seen', unseen='unseen', hm='HM', auc='AUC')
 LATEX = {'&': r'\&', '%': r'\%', '_': r'\_', '#': r'\#', '±': r'$\pm$', '−': '$-$', 'μ': r'$\mu$',
@@ -97,8 +97,9 @@ def caption(table: Table, summaries: Sequence[Summary], dataset: str,
     spread = (f'mean ± standard deviation over seeds {seeds[0]} to {seeds[-1]}; the {column} '
               'is the mean difference seed by seed ± half its 95% t-interval.'
               if len(seeds) > 1 else f'seed {seeds[0]} alone.')
-    text = (f'{table.label}. {table.title}, on {DATASETS[dataset]}, test split, {table.world} '
-            f'world, in percent: {spread}')
+    split = f' of {SPLITS[dataset]}' if dataset in SPLITS else ''
+    text = (f'{table.label}. {table.title}, on {DATASETS[dataset]}, test split{split}, '
+            f'{table.world} world, in percent: {spread}')
     text += epoch_rule(summaries)
     if commits:
         text += f' Commit {", ".join(commits)}.'
@@ -136,13 +137,11 @@ def table_csv(table: Table, summaries: Sequence[Summary], dataset: str) -> str:
     """Every number in full, closed and open world, one line a row."""
     theirs = table.paper_dataset(dataset)
     names = [f'{world}_{metric}' for world in WORLDS for metric in METRICS]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator='\n')
-    writer.writerow([
+    rows: list[list[object]] = [[
         'table', 'dataset', 'row', 'config', 'options', 'seeds',
         *(f'{name}_{part}' for name in names for part in (
             'mean', 'std', 'difference', 'difference_half_width')),
-        *(f'paper_{theirs}_{metric}' for metric in METRICS)])
+        *(f'paper_{theirs}_{metric}' for metric in METRICS)]]
     for summary in summaries:
         numbers: list[float | None] = []
         for world, prefix in WORLDS.items():
@@ -151,11 +150,11 @@ def table_csv(table: Table, summaries: Sequence[Summary], dataset: str) -> str:
                 numbers += summary.number(metric, world) or (None, None)
                 numbers += (gap.mean, gap.half_width) if gap else (None, None)
         run, printed = summary.run, summary.row.paper.get(theirs, [])
-        writer.writerow([
+        rows.append([
             table.key, dataset, summary.row.name, run.config.name if run else '',
             ' '.join(run.options) if run else '', ' '.join(map(str, sorted(summary.records))),
             *numbers, *printed, *[None] * (len(METRICS) - len(printed))])
-    return out.getvalue()
+    return csv_text(rows)
 
 
 def write_report(table: Table, summaries: Sequence[Summary], dataset: str, seeds: Sequence[int],

@@ -14,6 +14,8 @@ LAYOUT = 'A table has title, world, datasets and rows; a row has name, config an
 METRICS = ('seen', 'unseen', 'hm', 'auc')
 DATASETS = dict(mitstates='MIT-States', utzappos='UT-Zappos', cgqa='C-GQA', shapes='Shapes',
                 shapes_large='Shapes (large)', fashion='Fashion')
+# The one split that our results on a data set are about.
+SPLITS = dict(shapes='shapes-v2', shapes_large='shapes-large-v2', fashion='fashion-v1')
 WORLDS = dict(closed='czsl', open='czsl_open')
 
 

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features, as_features
-from mmcluspro.models.clustering import PrototypeBank
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ClusProHead
-from mmcluspro.models.structures import Logits, Texts
+from mmcluspro.models.prototypes import PrototypeBank
+from mmcluspro.models.structures import Features, Logits, Texts, as_features
 from mmcluspro.registry import MODELS
 
 BRANCHES = ('attr', 'obj')

@@ -3,8 +3,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.models import TrainStep
-from mmcluspro.models.clustering.queue import FeatureQueue
+from mmcluspro.models.prototypes.bank import FeatureQueue
+from mmcluspro.models.structures import TrainStep
 from mmcluspro.registry import MODELS
 
 BRANCHES = ('attr', 'obj')

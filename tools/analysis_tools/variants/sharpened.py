@@ -1,9 +1,9 @@
 """A control of ClusPro+: seen pairs are told apart by their texts once more, not by prototypes."""
 from typing import Any
 
-from mmcluspro.models import Candidates, Features
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ThreePathHead, redistribute
-from mmcluspro.models.structures import Logits, Texts
+from mmcluspro.models.structures import Features, Logits, Texts
 from mmcluspro.registry import MODELS
 
 

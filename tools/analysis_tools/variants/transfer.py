@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmcluspro.models import TrainStep
 from mmcluspro.models.heads import ClusProHead
+from mmcluspro.models.structures import TrainStep
 from mmcluspro.registry import MODELS
 
 

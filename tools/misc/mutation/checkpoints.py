@@ -22,11 +22,10 @@ def checkpoint_content(config: str = 'cluspro_shapes') -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _pickled_content(config: str) -> bytes:
-    from mmengine.config import Config
-
     from mmcluspro.datasets import ShapesCZSL
     from mmcluspro.description import describe
-    cfg = Config.fromfile(ROOT / 'configs' / f'{config}.py')
+    from mmcluspro.engine.launch import read_config
+    cfg = read_config(ROOT / 'configs' / f'{config}.py')
     generator = torch.Generator().manual_seed(0)
     state = {f'neck.{name}': torch.randn(16, 16, generator=generator) for name in 'abcd'}
     world = dict(bias=0.2, threshold=None, temperature=0.8, seen_bias=0.6)
@@ -42,11 +41,10 @@ def make_checkpoint(folder: Path) -> Path:
 
 
 def read_checkpoint_file(path: Path) -> Any:
-    from mmcluspro.apis.checkpoint_file import read_checkpoint
-    from mmcluspro.apis.model import described
+    from mmcluspro.artefact.checkpoint_file import read_checkpoint
     file = read_checkpoint(path)
     space = file.space()
-    return dict(file.state), described(file), space.to_dict(), file.meta.get('calibration')
+    return dict(file.state), file.spec(), space.to_dict(), file.meta.get('calibration')
 
 
 def make_newest(config: str) -> Callable[[Path], Path]:
@@ -141,7 +139,7 @@ def make_torchscript(folder: Path) -> Path:
 
 
 def read_clip(path: Path) -> Any:
-    from mmcluspro.models.clip_weights import read_weights
+    from mmcluspro.models.clip import read_weights
     return read_weights(path)
 
 
@@ -152,6 +150,6 @@ def make_dino(folder: Path) -> Path:
 
 
 def read_dino(path: Path) -> Any:
-    from mmcluspro.models.backbones.dino_keys import dino_weights
+    from mmcluspro.models.backbones.dino import dino_weights
     from mmcluspro.utils.safe_load import load_checkpoint
     return dino_weights(load_checkpoint(path), name=str(path))

@@ -120,7 +120,7 @@ def make_pair_list(folder: Path) -> Path:
 
 
 def read_pair_file(path: Path) -> Any:
-    from mmcluspro.apis.pair_file import read_pairs
+    from mmcluspro.artefact.pair_file import read_pairs
     return read_pairs(path)
 
 
@@ -185,7 +185,7 @@ def make_image(suffix: str) -> Callable[[Path], Path]:
 
 def read_image(path: Path) -> Any:
     """As the inferencer: an error of its own words is an answer."""
-    from mmcluspro.apis.images import Item, Preprocessor
+    from mmcluspro.artefact.images import Item, Preprocessor
     from mmcluspro.errors import FileError
     prepare = Preprocessor(dict(preparation=dict(decoder='cv2', steps=[])), 32)
     image, error = prepare(Item(str(path), str(path)))

@@ -76,7 +76,7 @@ def make_curves(folder: Path) -> Path:
 def make_prototype_images(folder: Path) -> Path:
     from PIL import Image
 
-    from mmcluspro.apis.prototype_images import (
+    from mmcluspro.artefact.prototype_images import (
         PrototypeImages,
         ShownExample,
         ShownPrototype,
@@ -92,7 +92,7 @@ def make_prototype_images(folder: Path) -> Path:
 def read_prototype_image_file(path: Path) -> Any:
     from dataclasses import asdict
 
-    from mmcluspro.apis.prototype_images import read_prototype_images
+    from mmcluspro.artefact.prototype_images import read_prototype_images
     return asdict(read_prototype_images(path))
 
 
