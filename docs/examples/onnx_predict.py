@@ -58,15 +58,16 @@ def probabilities(scores, table, info):  # temperature and seen bias were chosen
 
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('model')
-    parser.add_argument('table')
-    parser.add_argument('pictures', nargs='+')
+    for name, count in (('model', None), ('table', None), ('pictures', '+')):
+        parser.add_argument(name, nargs=count)
     parser.add_argument('--prefer', choices=['seen', 'unseen'], help='pairs that matter more')
     parser.add_argument('--seen-bias', type=float, help='subtracted from log scores of seen pairs')
     args = parser.parse_args()
-    session = onnxruntime.InferenceSession(args.model, providers=['CPUExecutionProvider'])
-    table = np.load(args.table)
-    info = json.loads(str(table['info']))
+    try:
+        session = onnxruntime.InferenceSession(args.model, providers=['CPUExecutionProvider'])
+    except Exception as error:  # onnxruntime's errors have no other base
+        raise SystemExit(f'error: {args.model} cannot be opened: {error}') from None
+    info = json.loads(str((table := np.load(args.table))['info']))
     assert session.get_modelmeta().custom_metadata_map['weights'] == info['weights'], 'not a pair'
     if args.prefer:
         info['seen_bias'] = info['calibration'][info['world']][f'prefer_{args.prefer}']

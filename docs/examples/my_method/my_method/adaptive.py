@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features, Scores, as_features
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ClusProHead
+from mmcluspro.models.structures import Features, Scores, as_features
 from mmcluspro.registry import MODELS
 
 

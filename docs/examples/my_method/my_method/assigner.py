@@ -2,7 +2,7 @@
 import torch
 from torch import Tensor
 
-from mmcluspro.models.clustering.segments import own_cosines, unit
+from mmcluspro.models.prototypes.problems import own_cosines, unit
 from mmcluspro.registry import MODELS
 
 

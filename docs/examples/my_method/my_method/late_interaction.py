@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mmcluspro.models import Candidates, Features, Logits, Texts
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import CompositionHead, Portable, ThreePathHead
+from mmcluspro.models.structures import Features, Logits, Texts
 from mmcluspro.registry import MODELS
 
 

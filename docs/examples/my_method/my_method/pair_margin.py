@@ -2,7 +2,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.models import TrainStep
+from mmcluspro.models.structures import TrainStep
 from mmcluspro.registry import MODELS
 
 

@@ -4,8 +4,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmcluspro.models import Candidates, Features, Logits, Texts
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import ThreePathHead
+from mmcluspro.models.structures import Features, Logits, Texts
 from mmcluspro.registry import MODELS
 
 

@@ -1,0 +1,1 @@
+"""A project of its own: its registry has the scope ``tagger``."""
