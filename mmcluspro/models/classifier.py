@@ -9,9 +9,10 @@ from mmpretrain.models import ImageClassifier
 from mmpretrain.models.backbones import ResNet, VisionTransformer
 from mmpretrain.models.utils import ClsDataPreprocessor
 from mmpretrain.structures import DataSample
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from mmcluspro.datasets import CompositionSpace
 from mmcluspro.features import CachedFeatures
 from mmcluspro.fields import OTHERS, Part, Unsaved, items, number
 from mmcluspro.models.structures import Features, as_features, join
@@ -40,12 +41,12 @@ class CompositionalClassifier(ImageClassifier):
     space is saved in ``meta.dataset_meta``.
 
     Args:
-        space (dict): The label space, given as the dataset it comes from, for
+        space (dict | CompositionSpace): The label space, or the dataset it comes from, for
             example ``dict(type='mmcluspro.UTZappos', data_root='data/ut-zap50k')``.
-        backbone (dict): Returns :class:`~mmcluspro.models.Features`, or a tuple
-            that ends with f, shape (B, D).
-        head (dict): Computes losses and scores; the space is filled in.
-        neck (dict, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
+        backbone (dict | nn.Module): Returns :class:`~mmcluspro.models.Features`, or a tuple
+            that ends with f, shape (B, D). Parts are configs or modules.
+        head (dict | nn.Module): Computes losses and scores; the space is filled in.
+        neck (dict | nn.Module, optional): Turns the features into f_a, f_o and f_c, Eq. 1.
             Defaults to None, for heads with the composition path only.
         full_state (bool): Save frozen weights too. Defaults to False.
         micro_batch (int, optional): Number of images that run through the backbone together in
@@ -56,18 +57,35 @@ class CompositionalClassifier(ImageClassifier):
             Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
             ``pretrained`` of mmpretrain's ImageClassifier.
+
+    Examples:
+        >>> from mmcluspro.datasets import CompositionSpace
+        >>> from mmcluspro.models.backbones import CLIPVision
+        >>> from mmcluspro.models.heads import ThreePathHead
+        >>> from mmcluspro.models.necks import PrimitiveAdapter
+        >>> from mmcluspro.models.text import CLIPText
+        >>> space = CompositionSpace(['wet', 'dry'], ['cat', 'dog'],
+        ...                          [[0, 0], [0, 1], [1, 0]], [True, True, False])
+        >>> text = CLIPText(space.attributes, space.objects, 'tiny_clip', 'tiny_clip')
+        >>> model = CompositionalClassifier(
+        ...     space, CLIPVision('tiny_clip', 'tiny_clip'),
+        ...     ThreePathHead(space, text), PrimitiveAdapter(64))
+        >>> model(torch.zeros(5, 3, 48, 48)).shape  # five images, three pairs
+        torch.Size([5, 3])
     """
 
-    def __init__(self, space: Unsaved[dict],
-                 backbone: Annotated[dict, Part((FrozenTower, VisionTransformer, ResNet))],
-                 head: Annotated[dict, Part((CompositionHead, ))],
-                 neck: Annotated[dict | None, Part((Neck, ))] = None,
+    def __init__(self, space: Unsaved[dict | CompositionSpace],
+                 backbone: Annotated[dict | nn.Module,
+                                     Part((FrozenTower, VisionTransformer, ResNet))],
+                 head: Annotated[dict | nn.Module, Part((CompositionHead, ))],
+                 neck: Annotated[dict | nn.Module | None, Part((Neck, ))] = None,
                  full_state: Unsaved[bool] = False, micro_batch: Unsaved[int | None] = None,
                  channels_last: Unsaved[bool] = False, **kwargs: Any) -> None:
         if micro_batch is not None and micro_batch < 1:
             raise ValueError(f'model.micro_batch must be positive or None, got {micro_batch}.')
         with shared_reading():
-            super().__init__(backbone, neck, dict(head, space=space), **kwargs)
+            super().__init__(backbone, neck, head if isinstance(head, nn.Module)
+                             else dict(head, space=space), **kwargs)
         compact_state_hooks(self, full_state)
         preprocessor = kwargs.get('data_preprocessor') or {}
         for part in self.backbone.modules():

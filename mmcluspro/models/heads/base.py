@@ -95,8 +95,8 @@ class CompositionHead(BaseModule):
         space (CompositionSpace | dict): Label space, or a config for
             :func:`~mmcluspro.datasets.build_space`. The classifier fills it in from its own
             ``space``.
-        text (dict): Config of the text side, for example
-            ``dict(type='mmcluspro.CLIPText', arch='ViT-L-14')``. Its ``attributes`` and
+        text (dict | nn.Module): The text side, or its config, for example
+            ``dict(type='mmcluspro.CLIPText', arch='ViT-L-14')``, whose ``attributes`` and
             ``objects`` are filled in from the space.
         feasibility (str): Embeddings that decide which pairs are feasible in the open world (Eq.
             14): 'pretrained' for the text side before training, 'trained' for its trained features
@@ -111,7 +111,7 @@ class CompositionHead(BaseModule):
     link: str = 'log'
 
     def __init__(self, space: Unsaved[CompositionSpace | dict],
-                 text: Annotated[dict, Part((TextEncoder, ))],
+                 text: Annotated[dict | nn.Module, Part((TextEncoder, ))],
                  feasibility: Feasibility = 'pretrained',
                  losses: Unsaved[Sequence[Mapping[str, Any]]] = (),
                  init_cfg: Unsaved[dict | None] = None) -> None:
@@ -121,8 +121,12 @@ class CompositionHead(BaseModule):
                 f'head.feasibility must be one of {FEASIBILITIES}, got {feasibility!r}.')
         self.feasibility = feasibility
         self.space = build_space(space, 'train')
-        self.text = MODELS.build(
-            dict(text, attributes=self.space.attributes, objects=self.space.objects))
+        names = self.space.attributes, self.space.objects
+        if isinstance(text, nn.Module) and (text.attributes, text.objects) != names:
+            raise ValueError('head.text has other attributes or objects than head.space: build it '
+                             'with those of the space, in its order.')
+        self.text: Any = text if isinstance(text, nn.Module) else MODELS.build(
+            dict(text, attributes=names[0], objects=names[1]))
         self.losses = nn.ModuleDict(_build_losses(losses))
         self._known = Candidates.from_space(build_space(space, 'all'))
         self._train = Candidates.from_space(self.space, seen_only=True)
