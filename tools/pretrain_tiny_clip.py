@@ -24,7 +24,7 @@ from mmcluspro.datasets.shapes.captions import (
 )
 from mmcluspro.datasets.shapes.draws import Draws
 from mmcluspro.models.clip import CONFIGS
-from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.files import atomic_path
 
 # The statistics of CLIP's own pipeline: the configs of all datasets use them.
 MEAN = torch.tensor(open_clip.OPENAI_DATASET_MEAN).view(1, 3, 1, 1)

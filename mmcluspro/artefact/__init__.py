@@ -1,5 +1,5 @@
 """The trained model: what a file holds, and everything that is asked of it."""
-from .result import NameScore, PairScore, Prediction, Predictions
+from .results import NameScore, PairScore, Prediction, Predictions
 from .trained import TrainedModel
 
 __all__ = ['NameScore', 'PairScore', 'Prediction', 'Predictions', 'TrainedModel']

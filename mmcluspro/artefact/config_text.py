@@ -2,7 +2,7 @@
 
 mmengine saves ``cfg.pretty_text``, lines of Python that its own reader runs. Here the text is
 parsed; files of the time before descriptions are described from it
-(:func:`mmcluspro.description.describe`), and ``publish`` takes private paths out of it.
+(:func:`.spec.describe`), and ``publish`` takes private paths out of it.
 """
 import ast
 from typing import Any

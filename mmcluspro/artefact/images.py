@@ -21,7 +21,8 @@ from PIL import Image
 from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below, left_out
 from mmcluspro.datasets.picture_file import WHITE, as_bgr, check_size, colour, read_picture
 from mmcluspro.datasets.pixels import apply_steps
-from mmcluspro.description import pipeline_of
+
+from .spec import pipeline_of
 
 CHANNELS = ('BGR', 'RGB')
 LOAD_AND_PACK = ('LoadImageFromFile', 'LoadPicture', 'PackInputs')

@@ -14,8 +14,8 @@ from PIL import Image
 
 from mmcluspro.datasets.picture_file import check_scans
 from mmcluspro.errors import FileError, reason_of, shown
-from mmcluspro.utils.atomic import write_json
 from mmcluspro.utils.digest import sha256
+from mmcluspro.utils.files import write_json
 from mmcluspro.utils.plain_files import read_json, verified, with_checksum
 
 NAME = 'prototype_images.json'

@@ -9,7 +9,7 @@ import torch
 
 from mmcluspro.models.sources import DEFAULT, DINO_FILES, FILE, TINY, tag_activation
 from mmcluspro.models.state import restorable_keys
-from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.files import atomic_path
 from mmcluspro.utils.safe_load import load_from_local
 
 from .trained import TrainedModel

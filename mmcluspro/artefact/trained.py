@@ -20,14 +20,6 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace, CZSLDataset
-from mmcluspro.description import (
-    Refusal,
-    build_model,
-    describe,
-    given_weights,
-    import_modules,
-    predicting,
-)
 from mmcluspro.errors import FileError, sentence_of
 from mmcluspro.evaluation import (
     WORLDS,
@@ -46,15 +38,16 @@ from mmcluspro.models.structures import Features, Scores, Texts
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.device import find_device
-from mmcluspro.utils.kept import find_kept
+from mmcluspro.utils.download import find_kept
 from mmcluspro.utils.progress import Progress
 
-from .checkpoint_file import CheckpointFile, read_checkpoint
 from .images import Item, Preprocessor, list_images
-from .pair_file import read_pairs
+from .load import CheckpointFile, read_checkpoint
+from .pairs import read_pairs
 from .phases import phase_dataset
-from .ranking import Row, as_sample, rank
-from .result import Prediction, Predictions
+from .results import Prediction, Predictions, Row, as_sample, rank
+from .spec import Refusal, describe, import_modules
+from .towers import build_model, given_weights, predicting
 
 Pairs = Sequence[Pair] | str | Path
 MAX_ADDED = 1000  # new words that the text side keeps between calls
@@ -72,7 +65,7 @@ class TrainedModel:
     Args:
         network (CompositionalClassifier): In eval mode.
         spec (Mapping): The network, the preparation of its pictures and its data as plain data
-            (:mod:`mmcluspro.description`); empty where plain data cannot say it.
+            (:mod:`mmcluspro.artefact.spec`); empty where plain data cannot say it.
         chosen (Mapping[str, Chosen]): By world, what validation chose. Defaults to nothing.
         config (Config, optional): The user's own config, for what ``spec`` cannot say. Defaults
             to None.
@@ -120,7 +113,7 @@ class TrainedModel:
         """Builds the model of a file from the file alone.
 
         The file contains only data: tensors, and a description with a closed schema
-        (:mod:`mmcluspro.description`). No code from it is executed. It can name only classes of
+        (:mod:`mmcluspro.artefact.spec`). No code from it is executed. It can name only classes of
         this package, and no path or address to open.
 
         Args:

@@ -12,7 +12,7 @@ from mmcluspro.engine.launch import apply_options, read_config
 from mmcluspro.features import KeptFeatures, frozen_encoder, start_folder, write_phase
 from mmcluspro.flags.data_flags import parse_extract_features as parse_args
 from mmcluspro.registry import DATASETS, MODELS
-from mmcluspro.utils.inside import remove
+from mmcluspro.utils.files import remove
 from mmcluspro.utils.progress import Progress
 
 

@@ -17,8 +17,7 @@ from mmengine.runner import Runner
 from mmcluspro.datasets.table_file import read_table, write_table
 from mmcluspro.engine.held_out_loops import Fold, auc_of
 from mmcluspro.engine.launch import build_runner, load_config
-from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.inside import remove
+from mmcluspro.utils.files import remove, write_text
 
 from .own_photos import store_features
 

@@ -25,7 +25,7 @@ from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import NAMED, Columns, TableRow, table_text
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import Fault, describe, describe_kinds, printable
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 
 from .own_routes import Route, choose_route, find_files, fit_all, train_on_all
 

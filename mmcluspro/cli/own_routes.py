@@ -16,10 +16,8 @@ import torch
 from mmcluspro.datasets.names import readable_name
 from mmcluspro.errors import DownloadError, reason_of
 from mmcluspro.models.text.words import load_word_vectors
-from mmcluspro.utils.atomic import atomic_path
-from mmcluspro.utils.download import DINO, GLOVE, download
-from mmcluspro.utils.inside import remove
-from mmcluspro.utils.kept import kept_folder
+from mmcluspro.utils.download import DINO, GLOVE, download, kept_folder
+from mmcluspro.utils.files import atomic_path, remove
 
 
 def words_for(names: Iterable[str], path: str | Path) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import Any
 from mmcluspro.apis import load
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.images import list_images
-from mmcluspro.artefact.pair_file import read_pairs
-from mmcluspro.artefact.result import Prediction
-from mmcluspro.description.build import given_weights
+from mmcluspro.artefact.pairs import read_pairs
+from mmcluspro.artefact.results import Prediction, ResultFile, check_suffix
+from mmcluspro.artefact.towers import given_weights
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import printable
 from mmcluspro.flags.model_flags import model_options
@@ -20,8 +20,6 @@ from mmcluspro.utils.device import find_device
 from mmcluspro.utils.digest import content_digest, file_digest, sha256
 from mmcluspro.utils.progress import duration
 from mmcluspro.utils.safe_load import checkpoint_digest
-
-from .result_file import ResultFile, check_suffix
 
 
 def main(argv: Sequence[str] | None = None) -> int:

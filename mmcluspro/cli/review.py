@@ -10,10 +10,8 @@ from mmcluspro.datasets.names import label
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.errors import FileError, reason_of, shown
 from mmcluspro.flags.data_flags import parse_review as parse_args
-from mmcluspro.utils.atomic import write_json, write_text
-from mmcluspro.utils.csv_file import csv_text, read_csv
-from mmcluspro.utils.inside import inside, leaves, within
-from mmcluspro.utils.plain_files import read_json
+from mmcluspro.utils.files import inside, leaves, within, write_json, write_text
+from mmcluspro.utils.plain_files import csv_text, read_csv, read_json
 
 COLUMNS = ('image', 'attribute', 'object', 'probability', 'check')
 FROM_PREDICT = 'Give the CSV file that mmcluspro predict --out wrote.'

@@ -10,8 +10,8 @@ from mmcv.transforms import BaseTransform, Compose
 from PIL import Image
 
 from mmcluspro.registry import TRANSFORMS
-from mmcluspro.utils.atomic import write_bytes
 from mmcluspro.utils.digest import sha256
+from mmcluspro.utils.files import write_bytes
 
 from .picture_file import check_plain_file, check_scans, check_size, read_picture
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmcluspro.errors import printable
-from mmcluspro.utils.atomic import atomic_path
-from mmcluspro.utils.inside import within
+from mmcluspro.utils.files import atomic_path, within
 
 
 def _copy(source: Path, target: Path) -> None:

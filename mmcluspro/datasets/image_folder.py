@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mmcluspro.errors import reason_of
-from mmcluspro.utils.inside import leaves, within
+from mmcluspro.utils.files import leaves, within
 from mmcluspro.utils.progress import Progress
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from mmcluspro.errors import shown
-from mmcluspro.utils.atomic import atomic_path, write_text
-from mmcluspro.utils.inside import leaves
+from mmcluspro.utils.files import atomic_path, leaves, write_text
 
 from .splits import DEFAULT_SPLIT, PHASES, pair_file
 

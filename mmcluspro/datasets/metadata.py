@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mmcluspro.errors import Fault, FileError, reason_of, shown
-from mmcluspro.utils.archive import check_archive
-from mmcluspro.utils.inside import leaves
-from mmcluspro.utils.once import once_per_file
-from mmcluspro.utils.pickles import load_pickle
+from mmcluspro.utils.files import leaves
+from mmcluspro.utils.plain_files import once_per_file
+from mmcluspro.utils.safe_load import check_archive, load_pickle
 
 from .layout import ROW_KEYS
 from .names import labels

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mmcluspro.errors import Fault, FileError, raise_faults
-from mmcluspro.utils.once import once_per_file
-from mmcluspro.utils.plain_files import read_text
+from mmcluspro.utils.plain_files import once_per_file, read_text
 
 from .names import label
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from mmcluspro.errors import FileError
-from mmcluspro.utils.csv_file import read_csv
 from mmcluspro.utils.digest import sha256
+from mmcluspro.utils.plain_files import read_csv
 
 from .splits import Pair
 from .table_file import SAVE_AS, TableRow

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmcluspro.errors import Fault, FileError, raise_faults
-from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.csv_file import CsvTable, csv_text, read_csv, unguard
-from mmcluspro.utils.inside import leaves
-from mmcluspro.utils.once import once_per_file
+from mmcluspro.utils.files import leaves, write_text
+from mmcluspro.utils.plain_files import CsvTable, csv_text, once_per_file, read_csv, unguard
 
 from .names import labels
 from .splits import PHASES, PairLines, check_primitives

@@ -10,8 +10,8 @@ from typing import Any
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from mmcluspro.artefact.pair_file import Pair
-from mmcluspro.utils.inside import within
+from mmcluspro.artefact.pairs import Pair
+from mmcluspro.utils.files import within
 
 from .endpoint import MAX_BYTES, PATH
 from .examples import Example

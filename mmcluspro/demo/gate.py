@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mmcluspro.utils.inside import remove
+from mmcluspro.utils.files import remove
 
 from .endpoint import PATH
 

@@ -3,8 +3,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from mmcluspro.artefact.pair_file import HEADER, Pair, cells_of, quoted
-from mmcluspro.artefact.pair_file import parse_pairs as read_lines
+from mmcluspro.artefact.pairs import HEADER, Pair, cells_of, quoted
+from mmcluspro.artefact.pairs import parse_pairs as read_lines
 
 MAX_PAIRS = 50_000  # more would keep the page waiting for its text features
 MAX_TEXT = 5_000_000  # characters of a box; more is not even divided into lines
@@ -34,7 +34,7 @@ def parse_names(text: str, what: str) -> list[str]:
 
 
 def parse_pairs(text: str, bare: bool = False) -> list[Pair]:
-    """Pairs of a text box, as :func:`mmcluspro.artefact.pair_file.parse_pairs` reads them."""
+    """Pairs of a text box, as :func:`mmcluspro.artefact.pairs.parse_pairs` reads them."""
     pairs = read_lines(_bounded(text), bare=bare)
     if len(pairs) > MAX_PAIRS:
         raise ValueError(_too_many(len(pairs)))

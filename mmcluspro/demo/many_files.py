@@ -12,8 +12,8 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from mmcluspro.artefact.images import Item
-from mmcluspro.artefact.result import as_csv
-from mmcluspro.utils.inside import remove, within
+from mmcluspro.artefact.results import as_csv
+from mmcluspro.utils.files import remove, within
 
 from .logic import Classifier
 from .render import message, table_html

@@ -6,7 +6,7 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.device import find_device
-from mmcluspro.utils.paths import configs_folder
+from mmcluspro.utils.files import configs_folder
 
 CONFIG = 'clip_zeroshot_shapes.py'
 

@@ -17,8 +17,13 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmcluspro.errors import listed
-from mmcluspro.utils.finite import non_finite_tensors
-from mmcluspro.utils.safe_load import load_from_backend, load_from_http, load_from_local, safe_load
+from mmcluspro.utils.safe_load import (
+    load_from_backend,
+    load_from_http,
+    load_from_local,
+    non_finite_tensors,
+    safe_load,
+)
 
 LOADERS = {
     '': load_from_local,

@@ -12,7 +12,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmcluspro.utils.paths import configs_folder
+from mmcluspro.utils.files import configs_folder
 
 from .config_fields import complete, merge_options
 from .messages import ConfigError, raised_here, reason

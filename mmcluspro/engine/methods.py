@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from mmengine.config import Config
 from mmengine.utils import import_modules_from_strings
 
-from mmcluspro.utils.paths import configs_folder
+from mmcluspro.utils.files import configs_folder
 
 from .messages import ConfigError
 

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.files import atomic_path
 
 
 @contextmanager

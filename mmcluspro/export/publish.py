@@ -7,14 +7,13 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmcluspro.artefact.checkpoint_file import CheckpointFile, check_state
 from mmcluspro.artefact.config_text import parse_config
+from mmcluspro.artefact.load import CheckpointFile, check_state
 from mmcluspro.artefact.standalone import with_towers
 from mmcluspro.errors import FileError
 from mmcluspro.flags.predict_flags import parse_publish
 from mmcluspro.utils.digest import sha256
-from mmcluspro.utils.safe_load import load_from_local
-from mmcluspro.utils.tensor_file import SUFFIX, tensor_bytes
+from mmcluspro.utils.safe_load import SUFFIX, load_from_local, tensor_bytes
 
 from .files import writable
 

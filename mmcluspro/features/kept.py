@@ -10,10 +10,9 @@ import numpy as np
 from mmengine.logging import print_log
 
 from mmcluspro.errors import reason_of
-from mmcluspro.utils.atomic import atomic_path
 from mmcluspro.utils.digest import checksum, content_digest, file_digest
-from mmcluspro.utils.inside import remove
-from mmcluspro.utils.kept import kept_folder
+from mmcluspro.utils.download import kept_folder
+from mmcluspro.utils.files import atomic_path, remove
 
 from .store import plain
 

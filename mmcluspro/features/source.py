@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.digest import FINGERPRINT, file_digest, fingerprint
-from mmcluspro.utils.paths import weights_file
+from mmcluspro.utils.files import weights_file
 
 from .store import plain
 

@@ -23,8 +23,8 @@ from mmcv.transforms import BaseTransform
 
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.registry import TRANSFORMS
-from mmcluspro.utils.atomic import write_json
 from mmcluspro.utils.digest import checksum
+from mmcluspro.utils.files import write_json
 from mmcluspro.utils.plain_files import read_json as read_plain
 from mmcluspro.utils.plain_files import verified, with_checksum
 

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.errors import Fault, FileError, describe
-from mmcluspro.utils.atomic import atomic_path, is_abandoned
 from mmcluspro.utils.digest import checksum
-from mmcluspro.utils.inside import remove
+from mmcluspro.utils.files import atomic_path, is_abandoned, remove
 from mmcluspro.utils.progress import Progress
 
 from .kept import KeptFeatures

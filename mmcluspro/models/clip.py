@@ -32,10 +32,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mmcluspro.errors import DownloadError, FileError, reason_of
-from mmcluspro.utils.archive import check_archive
 from mmcluspro.utils.download import hub_address, hub_offline, one_process, reachable
-from mmcluspro.utils.paths import weights_file
-from mmcluspro.utils.pickles import load_pickle
+from mmcluspro.utils.files import weights_file
+from mmcluspro.utils.safe_load import check_archive, load_pickle
 
 CONVERT = ('Save its state dict with torch.save, or download the file again if it should be one '
            'of the published weights.')

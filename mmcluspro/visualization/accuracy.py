@@ -10,8 +10,8 @@ import torch
 from matplotlib.figure import Figure
 
 from mmcluspro.flags.picture_flags import parse_accuracy as parse_args
-from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.csv_file import csv_text
+from mmcluspro.utils.files import write_text
+from mmcluspro.utils.plain_files import csv_text
 
 from .options import open_checkpoints, run_names, save_and_say
 from .phase_run import run_phase

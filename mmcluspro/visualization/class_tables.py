@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from mmcluspro.evaluation import ClassRow
-from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.csv_file import csv_text
+from mmcluspro.utils.files import write_text
+from mmcluspro.utils.plain_files import csv_text
 
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style, write_figure
 

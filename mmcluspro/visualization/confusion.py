@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from mmcluspro.flags.picture_flags import MOST
 from mmcluspro.flags.picture_flags import parse_confusion as parse_args
-from mmcluspro.utils.atomic import write_text
-from mmcluspro.utils.csv_file import csv_text
+from mmcluspro.utils.files import write_text
+from mmcluspro.utils.plain_files import csv_text
 
 from .options import open_checkpoints, save_and_say
 from .phase_answers import PhaseAnswers, answer_phase

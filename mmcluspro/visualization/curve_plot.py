@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.evaluation.curve import Curve
 from mmcluspro.flags.picture_flags import parse_curves as parse_args
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import read_json, verified, with_checksum
 
 from .options import run_names, save_and_say

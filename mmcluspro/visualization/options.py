@@ -12,7 +12,7 @@ from mmengine.config import Config
 
 from mmcluspro.apis import load
 from mmcluspro.artefact import TrainedModel
-from mmcluspro.artefact.checkpoint_file import read_checkpoint
+from mmcluspro.artefact.load import read_checkpoint
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mmcluspro.utils.atomic import atomic_path
+from mmcluspro.utils.files import atomic_path
 
 WIDTH = 5.5  # inches: the text width of a paper in one column; fonts below are for this width
 TEXT, SMALL = 8.5, 8.0  # points

@@ -6,7 +6,7 @@ from mmengine.config import Config
 
 from mmcluspro import load
 from mmcluspro.artefact.images import Item, Preprocessor
-from mmcluspro.artefact.ranking import rank
+from mmcluspro.artefact.results import rank
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation import Calibration
 from mmcluspro.models import Candidates

@@ -15,10 +15,9 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 
 from mmcluspro.artefact.images import list_images
-from mmcluspro.artefact.pair_file import read_pairs
-from mmcluspro.artefact.result import NameScore, PairScore, Prediction
+from mmcluspro.artefact.pairs import read_pairs
+from mmcluspro.artefact.results import NameScore, PairScore, Prediction, ResultFile
 from mmcluspro.cli import main
-from mmcluspro.cli.result_file import ResultFile
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS

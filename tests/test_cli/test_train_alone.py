@@ -12,12 +12,12 @@ from mmpretrain.registry import MODELS
 from PIL import Image
 
 from mmcluspro.apis import TrainedModel
-from mmcluspro.artefact.checkpoint_file import CheckpointFile
+from mmcluspro.artefact.load import CheckpointFile
 from mmcluspro.cli import main
 from mmcluspro.datasets.table_file import read_table
 from mmcluspro.errors import FileError
 from mmcluspro.models.text import WordTableText
-from mmcluspro.utils.kept import find_kept, keep_file
+from mmcluspro.utils.download import find_kept, keep_file
 
 ATTRIBUTES, OBJECTS = ('red', 'green', 'blue'), ('cat', 'dog', 'car')
 RULES = ((r'^patch_embed\.projection\.', 'patch_embed.proj.'),

@@ -10,7 +10,7 @@ from mmcluspro.datasets import UTZappos
 from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.table_file import read_table
-from mmcluspro.utils.inside import inside, leaves, remove, within
+from mmcluspro.utils.files import inside, leaves, remove, within
 
 
 @pytest.mark.parametrize('name', [

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image, ImageOps, features
 
 from mmcluspro.artefact.images import Preprocessor, list_images
+from mmcluspro.artefact.spec import describe_pipeline
 from mmcluspro.datasets import LoadPicture, LoadReduced
 from mmcluspro.datasets.folder_tree import images_below, left_out
 from mmcluspro.datasets.picture_file import Refused, as_bgr, check_file_size, colour, read_picture
-from mmcluspro.description.preparation import describe_pipeline
 
 
 @pytest.fixture

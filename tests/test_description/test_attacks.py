@@ -9,8 +9,8 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from mmcluspro import load
+from mmcluspro.artefact.spec import describe
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.description import describe
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.registry import MODELS

@@ -10,16 +10,10 @@ from mmengine.registry import DefaultScope
 from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.registry import TRANSFORMS
 
+from mmcluspro.artefact.spec import Refusal, checked, describe, describe_pipeline
+from mmcluspro.artefact.towers import build_model, predicting
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.datasets.pixels import apply_steps
-from mmcluspro.description import (
-    Refusal,
-    build_model,
-    checked,
-    describe,
-    describe_pipeline,
-    predicting,
-)
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.methods import config_names

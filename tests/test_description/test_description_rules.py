@@ -4,11 +4,10 @@ import threading
 import pytest
 from torch import nn
 
-from mmcluspro.artefact.checkpoint_file import _space
 from mmcluspro.artefact.config_text import LENGTH, parse_config
-from mmcluspro.description import Refusal, describe
-from mmcluspro.description.budget import limited
-from mmcluspro.description.build import _towers, given_weights
+from mmcluspro.artefact.load import _space
+from mmcluspro.artefact.spec import Refusal, describe
+from mmcluspro.artefact.towers import _towers, given_weights, limited
 from mmcluspro.errors import FileError
 from mmcluspro.fields import Left, fields_of
 from mmcluspro.models.sources import DINO_FILES, FILE, TINY
@@ -85,7 +84,7 @@ def test_labels_of_a_checkpoint_are_there_and_not_endless(monkeypatch):
     for dataset in (None, {}, dict(space=[])):
         with pytest.raises(ValueError, match='space is missing'):
             _space(dataset)
-    monkeypatch.setattr('mmcluspro.artefact.checkpoint_file.MOST_PAIRS', 3)
+    monkeypatch.setattr('mmcluspro.artefact.load.MOST_PAIRS', 3)
     space = dict(attributes=['a', 'b'], objects=['c', 'd'], pairs=[[0, 0]], seen=[True])
     with pytest.raises(ValueError, match='2 attributes x 2 objects are more than 3 pairs'):
         _space(dict(space=space))

@@ -9,16 +9,15 @@ import pytest
 import torch
 
 import mmcluspro
+from mmcluspro.artefact.spec import describe
+from mmcluspro.artefact.towers import limited
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL
 from mmcluspro.datasets.metadata import read_metadata, row_faults
-from mmcluspro.description import describe
-from mmcluspro.description.budget import limited
 from mmcluspro.errors import DownloadError, FileError, shown
 from mmcluspro.models.clip import read_weights
 from mmcluspro.models.text.encoder import TextEncoder
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.archive import check_archive
-from mmcluspro.utils.safe_load import load_checkpoint
+from mmcluspro.utils.safe_load import check_archive, load_checkpoint
 
 TEXT = dict(type='CLIPText', arch='tiny_clip', pretrained='tiny_clip')
 

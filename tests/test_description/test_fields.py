@@ -4,8 +4,7 @@ import math
 import pytest
 
 from mmcluspro import fields
-from mmcluspro.description.data import check_data, describe_data
-from mmcluspro.description.preparation import check_preparation, describe_pipeline
+from mmcluspro.artefact.spec import check_data, check_preparation, describe_data, describe_pipeline
 from mmcluspro.fields import Refusal
 
 RESIZE = dict(step='resize', size=224, edge='short', backend='cv2', interpolation='bicubic')

@@ -9,14 +9,14 @@ from mmengine.registry import MODELS as ROOT
 from mmengine.registry import DefaultScope
 
 from mmcluspro import load
+from mmcluspro.artefact.spec import Refusal, checked, describe, import_modules
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.description import Refusal, checked, describe, import_modules
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.flags.model_flags import add_model_flags, model_options
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.paths import WEIGHTS
+from mmcluspro.utils.files import WEIGHTS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 TINY = WEIGHTS / 'tiny_clip.pt'

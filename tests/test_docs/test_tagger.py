@@ -8,7 +8,7 @@ import pytest
 from mmengine.registry import MODELS as ROOT
 from PIL import Image
 
-from mmcluspro.artefact.checkpoint_file import read_checkpoint
+from mmcluspro.artefact.load import read_checkpoint
 from mmcluspro.cli import main
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.demo_command import parse_args, prepare, serve

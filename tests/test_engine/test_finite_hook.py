@@ -13,8 +13,7 @@ from mmengine.hooks import Hook
 
 from mmcluspro.engine.checkpoint import find_resumable
 from mmcluspro.engine.finite import finite_each
-from mmcluspro.utils.finite import non_finite_tensors
-from mmcluspro.utils.safe_load import safe_load
+from mmcluspro.utils.safe_load import non_finite_tensors, safe_load
 
 
 class Damage(Hook):

@@ -6,7 +6,7 @@ from mmengine.registry import RUNNERS
 from mmcluspro.engine.launch import find_config, read_config
 from mmcluspro.engine.messages import ConfigError
 from mmcluspro.engine.methods import config_names
-from mmcluspro.utils.paths import configs_folder
+from mmcluspro.utils.files import configs_folder
 
 METHOD = """
 _base_ = dict(shapes=['small.py', 'more.py'], published='../{dataset}.py', utzappos='small.py')

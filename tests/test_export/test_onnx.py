@@ -13,7 +13,7 @@ from PIL import Image
 
 from mmcluspro import load
 from mmcluspro.artefact.images import list_images
-from mmcluspro.description import describe as describe_config
+from mmcluspro.artefact.spec import describe as describe_config
 from mmcluspro.export import export_model, publish
 from mmcluspro.export.check import largest_difference, open_session
 from mmcluspro.export.export_command import main

@@ -16,8 +16,8 @@ from mmcluspro.datasets import ShapesCZSL, TableCZSL, UTZappos, write_layout
 from mmcluspro.errors import FileError
 from mmcluspro.features import FeatureStore, PhaseWriter, start_folder, write_phase
 from mmcluspro.features.store import differences, read_shard, sample_name
-from mmcluspro.utils.atomic import HOST
 from mmcluspro.utils.digest import checksum
+from mmcluspro.utils.files import HOST
 from mmcluspro.utils.progress import Progress
 
 PIPELINE = [

@@ -13,7 +13,7 @@ from mmcluspro.engine.launch import read_config
 from mmcluspro.models import clip
 from mmcluspro.models.clip import get_tokenizer, load_clip
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.paths import WEIGHTS
+from mmcluspro.utils.files import WEIGHTS
 
 
 def save(path, state, **extra):

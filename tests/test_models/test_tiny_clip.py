@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from mmcluspro.datasets.shapes import ATTRIBUTES, IMAGE_SIZE, OBJECTS, draw_image
 from mmcluspro.datasets.shapes.captions import STUDIO, pretraining_pairs
 from mmcluspro.models.clip import get_tokenizer, load_clip
-from mmcluspro.utils.paths import WEIGHTS
+from mmcluspro.utils.files import WEIGHTS
 
 FILE = WEIGHTS / 'tiny_clip.pt'
 

@@ -65,7 +65,7 @@ def where(find):
 
 
 @pytest.mark.parametrize('function, find, module', [
-    ('remove', removals, 'utils/inside.py'), ('csv_text', tables, 'utils/csv_file.py')])
+    ('remove', removals, 'utils/files.py'), ('csv_text', tables, 'utils/plain_files.py')])
 def test_one_function_deletes_and_one_writes_tables(function, find, module):
     assert where(find) == set()
     assert [path for path, tree in TREES.items() for node in tree.body

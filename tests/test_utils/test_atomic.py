@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from mmcluspro.utils.atomic import atomic_path, write_json, write_text
+from mmcluspro.utils.files import atomic_path, write_json, write_text
 
 
 def test_a_file_that_is_interrupted_leaves_the_old_one_and_no_part(tmp_path):

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcluspro.artefact.result import PairScore, Prediction
+from mmcluspro.artefact.results import PairScore, Prediction, ResultFile
 from mmcluspro.cli import main
-from mmcluspro.cli.result_file import ResultFile
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
-from mmcluspro.utils.csv_file import csv_text, guard, parse_csv, unguard
+from mmcluspro.utils.plain_files import csv_text, guard, parse_csv, unguard
 
 ROOT = Path(__file__).resolve().parents[2]
 CELLS = ['=1+1', '+x', '-x', '@SUM(A1)', '\t=1', "'=1", "''-x", '＝1+1', '＠x', 'plain',
@@ -139,4 +138,4 @@ def test_one_place_writes_csv():
                         isinstance(node, ast.Attribute) and node.attr == 'to_csv') or (
                         isinstance(node, ast.ImportFrom) and node.module == 'csv'):
                     found.add(path.relative_to(ROOT).as_posix())
-    assert found == {'mmcluspro/utils/csv_file.py'}
+    assert found == {'mmcluspro/utils/plain_files.py'}

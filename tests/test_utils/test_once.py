@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from mmcluspro.utils.once import once_per_file
+from mmcluspro.utils.plain_files import once_per_file
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmcluspro.artefact.pair_file import parse_pairs, read_pairs
+from mmcluspro.artefact.pairs import parse_pairs, read_pairs
 from mmcluspro.datasets.table_file import COLUMNS, TableRow, read_table, table_pairs, write_table
 from mmcluspro.errors import FileError
-from mmcluspro.utils.archive import check_archive, check_named_digest
 from mmcluspro.utils.digest import (
     arrays_digest,
     checksum,
@@ -33,6 +32,7 @@ from mmcluspro.utils.plain_files import (
     verified,
     with_checksum,
 )
+from mmcluspro.utils.safe_load import check_archive, check_named_digest
 
 NAME = st.text(string.ascii_letters + string.digits + ' .-_éß漢,;"', min_size=1, max_size=12).map(
     lambda text: ' '.join(text.split())).filter(bool)

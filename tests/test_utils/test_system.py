@@ -12,10 +12,9 @@ from mmcluspro import requirements
 from mmcluspro.errors import FileError
 from mmcluspro.registry import _fields, hint
 from mmcluspro.utils import download as module
-from mmcluspro.utils.archive import _check_records
 from mmcluspro.utils.device import find_device, free_bytes
 from mmcluspro.utils.plain_files import read_json
-from mmcluspro.utils.safe_load import load_checkpoint
+from mmcluspro.utils.safe_load import _check_records, load_checkpoint
 
 CPU = torch.device('cpu')
 

@@ -29,7 +29,7 @@ from mmcluspro.datasets.table_file import read_table
 from mmcluspro.evaluation import probabilities
 from mmcluspro.features.store import FeatureStore
 from mmcluspro.models.structures import Features
-from mmcluspro.utils.csv_file import csv_text
+from mmcluspro.utils.plain_files import csv_text
 
 BATCH = 64
 UNSEEN = 0.2

@@ -22,7 +22,7 @@ import torch
 
 from mmcluspro.datasets.metadata import row_faults
 from mmcluspro.errors import FileError, raise_faults, reason_of
-from mmcluspro.utils.archive import check_archive
+from mmcluspro.utils.safe_load import check_archive
 
 REMEDY = ('Give a metadata file of the published layout: a list of dicts with image, attr, obj '
           'and set.')

@@ -24,8 +24,7 @@ from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.datasets.layout import write_layout
 from mmcluspro.engine.messages import run_command
 from mmcluspro.errors import FileError, reason_of
-from mmcluspro.utils.atomic import write_bytes
-from mmcluspro.utils.inside import inside
+from mmcluspro.utils.files import inside, write_bytes
 
 LARGEST = 1 << 26  # bytes of a photograph; those of the set have a few thousand
 

@@ -22,7 +22,7 @@ from mmcluspro.datasets.metadata import read_metadata, row_faults
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
 from mmcluspro.engine.messages import run_command
 from mmcluspro.errors import raise_faults
-from mmcluspro.utils.inside import inside, within
+from mmcluspro.utils.files import inside, within
 
 SOURCES = ('_images', 'ut-zap50k-images', 'ut-zap50k-images-square')
 

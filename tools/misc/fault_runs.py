@@ -22,7 +22,7 @@ from mmengine.runner import Runner
 from mmcluspro.cli import main as mmcluspro_main
 from mmcluspro.engine.checkpoint import safe_load
 from mmcluspro.utils.digest import arrays_digest
-from mmcluspro.utils.finite import non_finite_tensors
+from mmcluspro.utils.safe_load import non_finite_tensors
 
 CONFIG = """
 _base_ = '{{{{$MMCLUSPRO_CONFIGS:configs}}}}/cluspro_shapes.py'

@@ -18,7 +18,7 @@ LAYERS = (
     ('features', ),
     ('datasets', ),
     ('models', ),
-    ('evaluation', 'description'),
+    ('evaluation', ),
     ('artefact', ),
     ('engine', ),
     ('apis', ),

@@ -10,8 +10,8 @@ import numpy as np
 from mmengine.logging import print_log
 from numpy.typing import NDArray
 
-from mmcluspro.utils.atomic import atomic_path, write_text
 from mmcluspro.utils.digest import checksum, sha256
+from mmcluspro.utils.files import atomic_path, write_text
 
 from .drawing import IMAGE_SIZE, draw_image
 from .versions import get_version, plan

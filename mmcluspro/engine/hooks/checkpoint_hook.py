@@ -12,8 +12,7 @@ from mmengine.runner import Runner
 
 from mmcluspro.engine.loops import EpochLoop, IterLoop, Position
 from mmcluspro.registry import HOOKS
-from mmcluspro.utils.atomic import is_abandoned, write_bytes, write_text
-from mmcluspro.utils.inside import remove
+from mmcluspro.utils.files import is_abandoned, remove, write_bytes, write_text
 
 ATOMIC = 'mmcluspro_atomic'
 STOP_FILE = 'stop_file'

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.datasets import TableCZSL
-from mmcluspro.utils.csv_file import read_csv
+from mmcluspro.utils.plain_files import read_csv
 
 COLUMNS = (('seen', 'czsl/seen'), ('unseen', 'czsl/unseen'), ('hm', 'czsl/hm'),
            ('auc', 'czsl/auc'), ('open hm', 'czsl_open/hm'), ('open auc', 'czsl_open/auc'))

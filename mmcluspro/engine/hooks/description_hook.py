@@ -6,13 +6,13 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmcluspro.artefact.spec import Refusal, describe
 from mmcluspro.datasets.names import RULES
-from mmcluspro.description import Refusal, describe
 from mmcluspro.errors import reason_of
 from mmcluspro.models.state import training_only_prefixes
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import HOOKS
-from mmcluspro.utils.kept import keep_file
+from mmcluspro.utils.download import keep_file
 
 from .console_text import weight_files
 from .parts import unwrap
@@ -25,7 +25,7 @@ class DescriptionHook(Hook):
     Classes of other packages are described by their names; prediction then needs ``--import`` or
     ``--config``. The config is also saved, as text for people.
 
-    Files of frozen towers are kept on this machine (:mod:`mmcluspro.utils.kept`), and
+    Files of frozen towers are kept on this machine (:mod:`mmcluspro.utils.download`), and
     ``meta.towers`` has their SHA-256, by which prediction finds them. ``meta.word_vectors`` holds
     common words, if the text side has ``keep_words``.
     """

@@ -14,8 +14,8 @@ from mmcluspro.engine.finite import finite_each, finite_rows
 from mmcluspro.errors import listed
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import HOOKS
-from mmcluspro.utils.atomic import write_bytes
-from mmcluspro.utils.finite import non_finite_tensors
+from mmcluspro.utils.files import write_bytes
+from mmcluspro.utils.safe_load import non_finite_tensors
 
 from .parts import unwrap
 

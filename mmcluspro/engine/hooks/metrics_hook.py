@@ -11,7 +11,7 @@ from mmengine.runner import Runner
 from mmengine.visualization import LocalVisBackend
 
 from mmcluspro.registry import HOOKS
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 
 
 @HOOKS.register_module()

@@ -10,7 +10,7 @@ from mmcluspro.artefact.prototype_images import PrototypeImages, data_address
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.hooks.console_text import measured
 from mmcluspro.evaluation import ClassRow
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 from mmcluspro.version import __version__
 from mmcluspro.visualization.confusion import Confusion
 from mmcluspro.visualization.report import report_parts as parts

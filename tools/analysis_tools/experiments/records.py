@@ -17,7 +17,7 @@ from mmcluspro.engine.launch import find_config, read_config
 from mmcluspro.engine.methods import find_method
 from mmcluspro.features.store import FACTS
 from mmcluspro.utils.digest import sha256
-from mmcluspro.utils.paths import WEIGHTS
+from mmcluspro.utils.files import WEIGHTS
 
 # These say where and how verbosely a run works, not what comes out of it.
 IRRELEVANT = ('work_dir', 'launcher', 'log_level', 'resume', 'visualizer', 'vis_backends',

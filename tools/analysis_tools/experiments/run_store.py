@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.errors import FileError, reason_of
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 
 from .records import Run
 

@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmcluspro.utils.csv_file import csv_text
+from mmcluspro.utils.plain_files import csv_text
 
 from .statistics import Difference
 from .summary import Summary

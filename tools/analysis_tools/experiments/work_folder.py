@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import IO, Any
 
-from mmcluspro.utils.atomic import write_text
+from mmcluspro.utils.files import write_text
 
 ETA = re.compile(r'eta: (?:(\d+) days?, )?(\d+):(\d\d):(\d\d)')
 

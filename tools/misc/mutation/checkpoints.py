@@ -22,8 +22,8 @@ def checkpoint_content(config: str = 'cluspro_shapes') -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _pickled_content(config: str) -> bytes:
+    from mmcluspro.artefact.spec import describe
     from mmcluspro.datasets import ShapesCZSL
-    from mmcluspro.description import describe
     from mmcluspro.engine.launch import read_config
     cfg = read_config(ROOT / 'configs' / f'{config}.py')
     generator = torch.Generator().manual_seed(0)
@@ -41,7 +41,7 @@ def make_checkpoint(folder: Path) -> Path:
 
 
 def read_checkpoint_file(path: Path) -> Any:
-    from mmcluspro.artefact.checkpoint_file import read_checkpoint
+    from mmcluspro.artefact.load import read_checkpoint
     file = read_checkpoint(path)
     space = file.space()
     return dict(file.state), file.spec(), space.to_dict(), file.meta.get('calibration')

@@ -120,7 +120,7 @@ def make_pair_list(folder: Path) -> Path:
 
 
 def read_pair_file(path: Path) -> Any:
-    from mmcluspro.artefact.pair_file import read_pairs
+    from mmcluspro.artefact.pairs import read_pairs
     return read_pairs(path)
 
 

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.description import Refusal, checked, describe
 from mmcluspro.errors import FileError, shown
 from mmcluspro.evaluation.calibration import read_chosen
 from mmcluspro.fields import flag, integer, items, text
 from mmcluspro.flags.model_flags import PLACES
-from mmcluspro.utils.finite import non_finite_tensors
-from mmcluspro.utils.safe_load import load_checkpoint
+from mmcluspro.utils.safe_load import load_checkpoint, non_finite_tensors
 
 from .config_text import parse_config
+from .spec import Refusal, checked, describe
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
                'work_dirs/<config>/best_czsl_auc_epoch_16.pth.')
