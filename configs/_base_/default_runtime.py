@@ -18,14 +18,13 @@ default_hooks = dict(
     stop=dict(type='mmcluspro.StopHook'),
     # Data, model and checkpoint must have the same labels.
     labels=dict(type='mmcluspro.LabelsHook'),
-    # Which pairs an evaluation scores, and which of the open world are feasible.
-    candidates=dict(type='mmcluspro.CandidatesHook'),
-    # Bias, threshold and temperature that validation chose go to the test and into the checkpoint.
-    calibration=dict(type='mmcluspro.CalibrationHook'),
-    test_metrics=dict(type='mmcluspro.TestMetricsHook'),
+    # Which pairs are scored, which of the open world are feasible, and what validation chose, which
+    # goes to the test and into the checkpoint. The test also says what `mmcluspro predict` will
+    # get right.
+    evaluation=dict(type='mmcluspro.EvaluationHook'),
     curve=dict(type='mmcluspro.CurveHook'),
-    # The test also says what `mmcluspro predict` will get right, and which classes are worst.
-    prediction=dict(type='mmcluspro.PredictionHook'),
+    # Which classes of the test are worst.
+    class_tables=dict(type='mmcluspro.ClassTablesHook'),
     epoch_seed=dict(type='mmcluspro.EpochSeedHook'),
     # Memory that training needs, and a warning where the GPU has less.
     memory=dict(type='mmcluspro.MemoryHook'),

@@ -17,15 +17,10 @@ from mmengine.runner import Runner, TestLoop, ValLoop
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.evaluation import (
-    Chosen,
-    CZSLMetric,
-    PredictionMetric,
-    head_feasibility,
-    phase_worlds,
-)
+from mmcluspro.evaluation import Chosen, CZSLMetric, Evaluation, PredictionMetric
 from mmcluspro.evaluation.intervals import intervals
 from mmcluspro.evaluation.margins import reduce_scores
+from mmcluspro.models import Candidates
 from mmcluspro.models.heads import CompositionHead
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import LOOPS
@@ -50,24 +45,23 @@ class Fold(NamedTuple):
     labels: Mapping[str, Tensor]
 
     @torch.no_grad()
-    def samples(self, worlds: set[str]) -> Iterator[list[dict[str, Any]]]:
+    def samples(self, worlds: Mapping[str, Candidates]) -> Iterator[list[dict[str, Any]]]:
         """Batches of scored samples, as an evaluator takes them."""
-        candidates = {world: pairs.to(self.head.device)
-                      for world, pairs in phase_worlds(self.space, worlds).items()}
         attr, obj = (self.labels[name].tolist() for name in ('attr', 'obj'))
         for start in range(0, len(self.images), BATCH):
             part: dict[str, Any] = {name: feature[start:start + BATCH]
                                     for name, feature in self.features.paths.items()}
             features = replace(self.features, **part)
             scores = {f'{world}_score': self.head.score(features, pairs).pair
-                      for world, pairs in candidates.items()}
+                      for world, pairs in worlds.items()}
             scores['known_score'] = scores['closed_score']
             yield [dict(zip(scores, rows), attr_label=attr[start + i], obj_label=obj[start + i])
                    for i, rows in enumerate(zip(*scores.values()))]
 
 
 def answer(evaluator: Evaluator, folds: Sequence[Fold],
-           chosen: Sequence[Chosen] | None = None) -> np.ndarray:
+           chosen: Sequence[Chosen] | None = None,
+           base: Evaluation = Evaluation()) -> np.ndarray:  # noqa: B008
     """Passes the answers of all folds to an evaluator.
 
     Args:
@@ -75,26 +69,25 @@ def answer(evaluator: Evaluator, folds: Sequence[Fold],
         folds (Sequence[Fold]): The fits.
         chosen (Sequence[Chosen], optional): What a ``PredictionMetric`` is to answer with, for each
             fold. Defaults to None.
+        base (Evaluation): Says whether and what validation chose, if ``EvaluationHook`` does not.
 
     Returns:
         np.ndarray: The fold of each answer.
     """
     meta = evaluator.dataset_meta or {}
-    worlds = {metric.world for metric in evaluator.metrics if isinstance(metric, CZSLMetric)}
+    base = meta.get('evaluation', base)
+    metrics = [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]
+    own = base
     for place, fold in enumerate(folds):
-        evaluator.dataset_meta = dict(meta, space=fold.space.to_dict())
-        for metric in evaluator.metrics:
-            if isinstance(metric, CZSLMetric):
-                metric.set_link(fold.head.link)
-                if metric.wants_feasibility:
-                    metric.set_feasibility(head_feasibility(fold.head, fold.space))
-            elif isinstance(metric, PredictionMetric):
-                metric.set_space(fold.space, fold.head.link)
-                if chosen is not None:
-                    metric.set_chosen(chosen[place])
-        for samples in fold.samples(worlds):
+        own = replace(
+            Evaluation.of(fold.head, fold.space, {metric.world for metric in metrics},
+                          any(metric.wants_feasibility for metric in metrics)),
+            known=fold.space, chosen=base.chosen,
+            delivered=None if chosen is None else chosen[place])
+        evaluator.dataset_meta = dict(meta, space=fold.space.to_dict(), evaluation=own)
+        for samples in fold.samples(own.worlds):
             evaluator.process(samples)
-    evaluator.dataset_meta = meta
+    evaluator.dataset_meta = dict(meta, evaluation=own)
     if get_world_size() > 1:  # every rank has all answers; each keeps a share
         for metric in evaluator.metrics:
             metric.results = metric.results[get_rank()::get_world_size()]
@@ -104,8 +97,7 @@ def answer(evaluator: Evaluator, folds: Sequence[Fold],
 def choose_across(folds: Sequence[Fold]) -> list[Chosen]:
     """Bias and temperature for each fold, chosen on the answers of the others."""
     metric = CZSLMetric()
-    metric.set_calibration()
-    owner = answer(Evaluator(metric), folds)
+    owner = answer(Evaluator(metric), folds, base=Evaluation(chosen=None))
     rows = metric.results
     return [metric.choose([rows[i] for i in np.flatnonzero(owner != place)])
             for place in range(len(folds))]
@@ -131,7 +123,8 @@ def spread(folds: Sequence[Fold], numbers: dict[str, float]) -> dict[str, float]
     margins, seen, pairs = [], [], []
     for fold in folds:
         targets = fold.space.lookup(fold.labels['attr'].cpu(), fold.labels['obj'].cpu())
-        for start, samples in zip(range(0, len(targets), BATCH), fold.samples({'closed'})):
+        worlds = Evaluation.of(fold.head, fold.space).worlds
+        for start, samples in zip(range(0, len(targets), BATCH), fold.samples(worlds)):
             scores = torch.stack([sample['closed_score'] for sample in samples])
             found = reduce_scores(scores, targets[start:start + BATCH], fold.space.seen,
                                   bias_on='log' if fold.head.link == 'log' else 'score')

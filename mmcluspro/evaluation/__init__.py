@@ -12,6 +12,7 @@ from .calibration import (
 from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
 from .feasibility import (
     WORLDS,
+    Evaluation,
     PairGroups,
     feasibility_scores,
     feasible_pairs,
@@ -35,7 +36,7 @@ from .prediction import (
 )
 
 __all__ = [
-    'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Margins',
+    'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Evaluation', 'Margins',
     'Outcomes', 'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'abstaining',
     'accuracies', 'asked_calibration', 'by_class', 'calculate', 'chosen_meta',
     'class_tables', 'czsl_curve', 'exact_metrics', 'expected_calibration_error',

@@ -1,9 +1,9 @@
 """Open world: how feasible an unseen pair is (Eq. 14-15) and which pairs a threshold keeps."""
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch.nn.functional import normalize
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models import Candidates
 from mmcluspro.models.pair_feasibility import feasibility_scores
+
+if TYPE_CHECKING:
+    from .calibration import Chosen
 
 
 @torch.no_grad()
@@ -134,6 +137,64 @@ def phase_worlds(space: CompositionSpace, worlds: Iterable[str]) -> dict[str, Ca
     if 'open' in worlds:
         found['open'] = Candidates.from_space(space.open_world())
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What an evaluation asks a head for, and how its scores are read. It does not change.
+
+    ``EvaluationHook`` makes one before each validation and test. The worlds go to the model with
+    every batch (``data_batch['worlds']``), all of it to the metrics
+    (``dataset_meta['evaluation']``).
+
+    Args:
+        worlds (Mapping[str, Candidates]): What the head scores: 'closed' first, 'open' if a metric
+            asks for it, 'known' for ``PredictionMetric``. Defaults to nothing, for a model of
+            another project.
+        link (str): Of the head: 'log', or 'identity' for scores that are logits. Defaults to
+            'log'.
+        known (CompositionSpace, optional): The pairs of 'known'. Defaults to None.
+        rho (Tensor, optional): Feasibility of all pairs, shape (A, O). Defaults to None.
+        chosen (Mapping[str, Chosen], optional): What validation chose, by world. Defaults to
+            nothing; None lets the metrics choose on the samples of this evaluation.
+        delivered (Chosen, optional): With what ``PredictionMetric`` answers. Defaults to None:
+            ``chosen['closed']``.
+    """
+    worlds: Mapping[str, Candidates] = field(default_factory=dict)
+    link: str = 'log'
+    known: CompositionSpace | None = None
+    rho: Tensor | None = None
+    chosen: Mapping[str, Chosen] | None = field(default_factory=dict)
+    delivered: Chosen | None = None
+
+    @classmethod
+    def of(cls, head: Any, space: CompositionSpace, worlds: Iterable[str] = (),
+           feasibility: bool = False, known: bool = False,
+           chosen: Mapping[str, Chosen] | None = None) -> Evaluation:
+        """Of a head, with the weights that it has now.
+
+        Args:
+            head (CompositionHead): The head.
+            space (CompositionSpace): The pairs of the phase.
+            worlds (Iterable[str]): Of 'closed' and 'open'; the closed one always takes part.
+            feasibility (bool): Whether to compute it. Defaults to False.
+            known (bool): Whether to score the pairs of all phases, too. Defaults to False.
+            chosen (Mapping[str, Chosen], optional): As in the class.
+        """
+        own = head.space.attributes, head.space.objects
+        if (space.attributes, space.objects) != own:
+            raise ValueError(
+                f'The evaluation has {len(space.attributes)} attributes and {len(space.objects)} '
+                f'objects that are not those of the model ({len(own[0])} and {len(own[1])}). '
+                'model.space and the datasets of the config must name the same data.')
+        scored = phase_worlds(space, worlds)
+        pairs = None
+        if known:
+            scored['known'] = head.known_candidates
+            pairs = CompositionSpace(*own, scored['known'].pairs.cpu(),
+                                     scored['known'].seen.cpu())
+        return cls({world: each.to(head.device) for world, each in scored.items()}, head.link,
+                   pairs, head_feasibility(head, space) if feasibility else None, chosen)
 
 
 def world_candidates(head: Any, space: CompositionSpace, world: str,

@@ -26,8 +26,8 @@ from .calibration import (
     reduce_log_sums,
 )
 from .curve import Curve, czsl_curve, exact_metrics, standard_metrics
-from .feasibility import PairGroups, feasibility_scores, threshold_candidates
-from .margins import Margins, check_link, check_space, reduce_scores
+from .feasibility import Evaluation, PairGroups, feasibility_scores, threshold_candidates
+from .margins import Margins, check_space, reduce_scores
 
 
 def check_topk(topk: int | Sequence[int]) -> tuple[int, ...]:
@@ -189,11 +189,11 @@ class CZSLMetric(BaseMetric):
     ``docs/evaluation.md``. Reads ``{world}_score``, ``attr_label`` and ``obj_label`` of each
     data sample and the pairs from ``dataset_meta['space']``.
 
-    The bias is added to log scores: log s for the scores of Eq. 13, s itself for a head whose
-        scores are logits (:meth:`set_link`).
-
-    After :meth:`set_calibration`, it also reports ``ece``, ``ece_calibrated``, ``temperature`` and
-    ``seen_bias``, see :mod:`~mmcluspro.evaluation.calibration`.
+    ``dataset_meta['evaluation']``, an :class:`~mmcluspro.evaluation.Evaluation`, says how the
+    scores are read. The bias is added to log scores: log s for the scores of Eq. 13, s itself
+    where the link is 'identity'. In a validation, and in a test with a temperature that validation
+    chose, the metric also reports ``ece``, ``ece_calibrated``, ``temperature`` and ``seen_bias``,
+    see :mod:`~mmcluspro.evaluation.calibration`.
 
     After an evaluation, ``chosen`` holds the values for deployment on every rank (bias, threshold
     and, if requested, temperature and seen bias), and ``curve`` holds the exact seen-unseen curve
@@ -209,10 +209,9 @@ class CZSLMetric(BaseMetric):
         threshold (float | str, optional): Open world only. A number T keeps unseen pairs with
             feasibility > T (Eq. 15); seen pairs are always kept. 'search', for ``val_evaluator``,
             tries ``num_thresholds`` values and takes the one with the best AUC. 'stored', for
-            ``test_evaluator``, uses the value that ``CalibrationHook`` passes to
-            :meth:`set_threshold`. Defaults to None: all pairs.
+            ``test_evaluator``, uses the value that validation chose. Defaults to None: all pairs.
         feasibility (dict, optional): ``dict(word_vectors=path)`` computes the feasibility from
-            word vectors. Defaults to None: :meth:`set_feasibility` provides it.
+            word vectors. Defaults to None: that of the evaluation, which comes from the head.
         num_thresholds (int): Thresholds to search. Defaults to 50.
         collect_device (str): 'cpu' or 'gpu'. Defaults to 'cpu'.
         prefix (str, optional): Defaults to 'czsl', in the open world 'czsl_open'.
@@ -257,54 +256,29 @@ class CZSLMetric(BaseMetric):
         self.num_thresholds = num_thresholds
         self.chosen = Chosen()
         self.curve: Curve | None = None
-        self._rho: Tensor | None = None
         self._thresholds: Tensor | None = None
-        self._stored: float | None = None
         self._prepared_for: dict | None = None
-        self.link = 'log'
-        self.calibrates = False
-        self.calibration: Calibration | None = None
+
+    @property
+    def context(self) -> Evaluation:
+        """What ``EvaluationHook`` says about this evaluation."""
+        return (self.dataset_meta or {}).get('evaluation') or Evaluation()
 
     @property
     def wants_feasibility(self) -> bool:
-        """Whether :meth:`set_feasibility` must be called before the evaluation."""
+        """Whether the evaluation has to say which pairs are feasible."""
         return self.threshold is not None and self.feasibility is None
 
-    def set_feasibility(self, rho: Tensor) -> None:
-        """Sets the feasibility of all pairs; no effect when the config has ``feasibility``.
+    @property
+    def calibrates(self) -> bool:
+        """Whether the calibration error is reported."""
+        return self.context.chosen is None or self.calibration is not None
 
-        Args:
-            rho (Tensor): From :func:`~mmcluspro.evaluation.feasibility_scores`, shape (A, O).
-        """
-        if not rho.isfinite().all():
-            raise ValueError('set_feasibility needs finite numbers, got NaN or infinity.')
-        self._rho = rho.detach().cpu()
-
-    def set_threshold(self, threshold: float | None) -> None:
-        """Sets the value of ``threshold='stored'``; None if there is none."""
-        self._stored = threshold
-
-    def set_link(self, link: str) -> None:
-        """Sets the link that maps the scores of the head to log scores.
-
-        Args:
-            link (str): 'log' for scores of Eq. 13, 'identity' for logits.
-        """
-        check_link(link)
-        self.link = link
-
-    def set_calibration(self, calibration: Calibration | None = None) -> None:
-        """Switches on the calibration error of the probabilities.
-
-        Args:
-            calibration (Calibration, optional): The values that validation chose. Defaults to None:
-                they are chosen on the samples of this evaluation.
-        """
-        self.calibrates, self.calibration = True, calibration
-
-    def forget_calibration(self) -> None:
-        """Switches the calibration error off again."""
-        self.calibrates, self.calibration = False, None
+    @property
+    def calibration(self) -> Calibration | None:
+        """What validation chose; None if it chose nothing, or if this is the validation."""
+        chosen = self.context.chosen
+        return None if chosen is None else chosen.get(self.world, Chosen()).calibration
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Reduces one batch; ``results`` gets one short array per sample.
@@ -329,13 +303,14 @@ class CZSLMetric(BaseMetric):
                 f'The true pair ({self._space.attributes[attr]}, {self._space.objects[obj]}) of '
                 f'sample {names[row]} is not among the {len(self._space)} pairs of the '
                 f"{self.world} world; does dataset_meta['space'] belong to this phase?")
-        bias_on = 'log' if (self.bias_on, self.link) == ('log', 'log') else 'score'
+        link = self.context.link
+        bias_on = 'log' if (self.bias_on, link) == ('log', 'log') else 'score'
         margins = reduce_scores(scores, targets, self._seen, self._pairs, self.topk, self._groups,
                                 names, bias_on)
         rows = margins.to_rows()
         if self.calibrates:
             sums = reduce_log_sums(scores, targets, self._groups,
-                                   calibration_grid(self.calibration), self.link)
+                                   calibration_grid(self.calibration), link)
             rows = [np.concatenate(parts) for parts in zip(sums.to_rows(), rows)]
         self.results.extend(rows)
 
@@ -382,7 +357,7 @@ class CZSLMetric(BaseMetric):
         return metrics
 
     def choose(self, results: list) -> Chosen:
-        """What a part of ``results`` chooses for the others, after :meth:`set_calibration`."""
+        """What a part of ``results`` chooses for the others."""
         return self._choice(self.compute_metrics(results))
 
     @staticmethod
@@ -393,11 +368,11 @@ class CZSLMetric(BaseMetric):
         key = f'{self.world}_score'
         if key not in sample:
             raise ValueError(f"evaluator.world='{self.world}' needs {key} in every data sample, "
-                             f'got {sorted(sample)}; CandidatesHook, one of default_hooks, '
+                             f'got {sorted(sample)}; EvaluationHook, one of default_hooks, '
                              'tells the model which worlds to score.')
         if sample[key].shape != (len(self._space), ):
             raise ValueError(f'{key} must have one score for each of the {len(self._space)} pairs, '
-                             f'got shape {tuple(sample[key].shape)}; CandidatesHook, one of '
+                             f'got shape {tuple(sample[key].shape)}; EvaluationHook, one of '
                              'default_hooks, tells the model which pairs to score.')
         return sample[key].detach()
 
@@ -419,12 +394,13 @@ class CZSLMetric(BaseMetric):
         self._groups = PairGroups.all_feasible(self._seen)
         if self.threshold is None:
             return
-        threshold = self._stored if self.threshold == 'stored' else self.threshold
+        stored = (self.context.chosen or {}).get(self.world, Chosen()).threshold
+        threshold = stored if self.threshold == 'stored' else self.threshold
         if threshold is None:
             raise ValueError(
                 "evaluator.threshold='stored' found no stored threshold: test a checkpoint that "
                 "was validated with val_evaluator.threshold='search', or set "
-                'test_evaluator.threshold to a number. CalibrationHook hands the stored one over: '
+                'test_evaluator.threshold to a number. EvaluationHook hands the stored one over: '
                 'default_hooks of the config must have it.')
         rho = self._feasibility()[self._pairs[:, 0], self._pairs[:, 1]]
         if threshold == 'search':
@@ -440,13 +416,15 @@ class CZSLMetric(BaseMetric):
             from mmcluspro.models.text.words import embed_names
             attr, obj = (embed_names(part, self.feasibility['word_vectors']) for part in names)
             return feasibility_scores(attr, obj, self._space.train_pairs)
-        if self._rho is None:
+        rho = self.context.rho
+        if rho is None:
             raise ValueError(
-                f'evaluator.threshold={self.threshold!r} needs feasibility: add CandidatesHook to '
-                'default_hooks, set evaluator.feasibility=dict(word_vectors=path), or call '
-                'set_feasibility.')
-        if self._rho.shape != (len(names[0]), len(names[1])):
+                f'evaluator.threshold={self.threshold!r} needs feasibility: add EvaluationHook to '
+                'default_hooks, or set evaluator.feasibility=dict(word_vectors=path).')
+        if rho.shape != (len(names[0]), len(names[1])):
             raise ValueError(
-                f'set_feasibility got shape {tuple(self._rho.shape)} for a space of '
+                f'The feasibility of the evaluation has shape {tuple(rho.shape)} for a space of '
                 f'{len(names[0])} attributes and {len(names[1])} objects.')
-        return self._rho
+        if not rho.isfinite().all():
+            raise ValueError('The feasibility of the evaluation holds NaN or infinity.')
+        return rho.cpu()

@@ -23,6 +23,7 @@ from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.registry import METRICS
 
 from .calibration import PREFERENCES, Calibration, Chosen
+from .feasibility import Evaluation
 from .margins import log_scores
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
@@ -185,7 +186,7 @@ class PredictionMetric(BaseMetric):
     (mean probability of the answers), ``coverage_at_T`` and ``accuracy_at_T`` for abstaining below
     T, and ``seen`` and ``unseen`` for the other values of ``--prefer``.
 
-    ``PredictionHook`` adds it to every test, and hands over what validation chose.
+    ``EvaluationHook`` adds it to every test, and hands over what validation chose.
 
     Args:
         thresholds (Sequence[float]): Probabilities below which to abstain.
@@ -207,45 +208,48 @@ class PredictionMetric(BaseMetric):
         self.thresholds = tuple(thresholds)
         self.tables: dict[str, list[ClassRow]] = {}
         self.outcomes: Outcomes | None = None
-        self.link = 'log'
-        self.chosen = Chosen()
-        self._space: CompositionSpace | None = None
-
-    def set_space(self, space: CompositionSpace, link: str) -> None:
-        """Sets the pairs whose scores are in ``known_score``, and the link of the head."""
-        self._space, self.link = space, link
-
-    def set_chosen(self, chosen: Chosen) -> None:
-        """Sets what validation chose for the closed world."""
-        self.chosen = chosen
 
     @property
-    def calibration(self) -> Calibration:
-        """As ``mmcluspro predict`` has it: none where validation chose none."""
-        return self.chosen.calibration or Calibration()
+    def context(self) -> Evaluation:
+        """What ``EvaluationHook`` says about this evaluation."""
+        found = (self.dataset_meta or {}).get('evaluation')
+        if found is None or found.known is None:
+            raise ValueError('PredictionMetric does not know the pairs: add EvaluationHook to '
+                             'default_hooks.')
+        return found
+
+    @property
+    def chosen(self) -> Chosen:
+        """What validation chose for the closed world."""
+        own = self.context
+        return own.delivered or (own.chosen or {}).get('closed', Chosen())
+
+    @property
+    def _space(self) -> CompositionSpace:
+        space = self.context.known
+        assert space is not None  # context looked
+        return space
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
         """Keeps a few numbers of each sample."""
-        if self._space is None:
-            raise ValueError('PredictionMetric does not know the pairs: add PredictionHook to '
-                             'default_hooks, or call set_space.')
+        space = self._space
         scores = torch.stack([sample['known_score'].detach() for sample in data_samples])
-        targets = self._space.lookup(*(
+        calibration = self.chosen.calibration or Calibration()
+        targets = space.lookup(*(
             [int(sample[field]) for sample in data_samples] for field in ('attr_label', 'obj_label')
         ))
-        answers = reduce_answers(scores, targets, self._space.seen, self.calibration.temperature,
-                                 self.link)
+        answers = reduce_answers(scores, targets, space.seen, calibration.temperature,
+                                 self.context.link)
         # The bias may be another one for the next samples, so it is applied here.
         others = (self.chosen.preferring(prefer) for prefer in LEANINGS)
         self.results.extend(np.stack([
-            answers.target, *answers.given(self.calibration),
-            self._space.seen.numpy()[answers.target],
+            answers.target, *answers.given(calibration),
+            space.seen.numpy()[answers.target],
             *(np.full(len(targets), UNKNOWN) if other is None else answers.given(other)[0]
               for other in others)], axis=1, dtype=np.float64))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Numbers of all samples; also logs them and keeps ``tables``."""
-        assert self._space is not None
         target, pair, probability, is_seen, *others = np.stack(results).T
         outcomes = Outcomes(target.astype(int), pair.astype(int), probability, is_seen.astype(bool))
         numbers = dict(accuracy=100 * float(outcomes.right.mean()),

@@ -95,31 +95,11 @@ class CompositionalClassifier(ImageClassifier):
         self.channels_last = channels_last
         if channels_last:
             self.backbone.to(memory_format=torch.channels_last)
-        self.worlds: dict[str, Candidates] = {}
 
     @property
     def space(self) -> Any:
         """The label space of training."""
         return self.head.space
-
-    def answer_from(self, worlds: Mapping[str, Candidates]) -> None:
-        """Sets the candidates that :meth:`predict` scores, until the next call.
-
-        Args:
-            worlds (Mapping[str, Candidates]): Candidates by name; samples get a field
-                ``<name>_score`` for each. An empty mapping stands for the pairs of all phases, as
-                'closed'.
-        """
-        own = self.space.attributes, self.space.objects
-        for name, candidates in worlds.items():
-            if (candidates.attributes, candidates.objects) != own:
-                raise ValueError(
-                    f'The {name} world has {len(candidates.attributes)} attributes and '
-                    f'{len(candidates.objects)} objects that are not those of the model '
-                    f'({len(own[0])} and {len(own[1])}). model.space and the datasets of the '
-                    'config must name the same data.')
-        self.worlds = {name: candidates.to(self.head.device)
-                       for name, candidates in worlds.items()}
 
     def extract_feat(self, inputs: Tensor, stage: str = 'neck') -> Features:
         """Features of images.
@@ -140,10 +120,41 @@ class CompositionalClassifier(ImageClassifier):
             outputs = self.neck(outputs)
         return as_features(outputs)
 
+    def forward(self, inputs: Tensor, data_samples: list[DataSample] | None = None,
+                mode: str = 'tensor', worlds: Mapping[str, Candidates] | None = None) -> Any:
+        """As in mmpretrain.
+
+        Args:
+            inputs (Tensor): Normalised images, shape (B, 3, H, W).
+            data_samples (list[DataSample], optional): B samples. Defaults to None.
+            mode (str): 'tensor', 'loss' or 'predict'. Defaults to 'tensor'.
+            worlds (Mapping[str, Candidates], optional): As in :meth:`predict`.
+        """
+        if mode == 'predict':
+            return self.predict(inputs, data_samples, worlds=worlds)
+        return super().forward(inputs, data_samples, mode)
+
     def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None,
-                **kwargs: Any) -> list[DataSample]:
-        """Adds the scores over the worlds of :meth:`answer_from` to the samples."""
-        return self.head.predict(self.extract_feat(inputs), data_samples, self.worlds)
+                worlds: Mapping[str, Candidates] | None = None, **kwargs: Any) -> list[DataSample]:
+        """Adds scores to the samples.
+
+        Args:
+            inputs (Tensor): Normalised images, shape (B, 3, H, W).
+            data_samples (list[DataSample], optional): B samples. Defaults to None: new ones.
+            worlds (Mapping[str, Candidates], optional): Candidates by name; samples get a field
+                ``<name>_score`` for each. Defaults to None: the pairs of all phases, as 'closed'.
+        """
+        return self.head.predict(self.extract_feat(inputs), data_samples, worlds)
+
+    def val_step(self, data: dict | tuple | list) -> list:
+        """Predicts a batch of a validation."""
+        return self.test_step(data)
+
+    def test_step(self, data: dict | tuple | list) -> list:
+        """Predicts a batch of a test, whose ``worlds`` say which pairs are scored."""
+        worlds = data.get('worlds') if isinstance(data, Mapping) else None
+        prepared = self.data_preprocessor(data, False)
+        return self(**prepared, mode='predict', worlds=worlds)
 
 
 class ImageBatch(NamedTuple):

@@ -16,9 +16,8 @@ from PIL import Image
 
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.prototype_images import PrototypeImages
-from mmcluspro.engine.hooks import CalibrationHook
 from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
-from mmcluspro.evaluation import Chosen, PredictionMetric
+from mmcluspro.evaluation import PredictionMetric
 from mmcluspro.evaluation.curve import Curve
 from mmcluspro.flags.picture_flags import MAX_IMAGES
 from mmcluspro.registry import HOOKS
@@ -102,45 +101,21 @@ class CurveHook(Hook):
 
 
 @HOOKS.register_module()
-class PredictionHook(Hook):
-    """Adds :class:`PredictionMetric` to the test, and leaves its tables in the work folder.
+class ClassTablesHook(Hook):
+    """Leaves the tables of :class:`PredictionMetric` in the work folder after a test.
 
     ``test_pairs.csv``, ``test_attributes.csv``, ``test_objects.csv`` and ``test_classes.png``, the
     worst classes first.
     """
 
-    priority = 'LOW'  # after CandidatesHook, which says which pairs the model scores
-
-    def before_test(self, runner: Runner) -> None:
-        """Adds the metric, unless the config has one."""
-        metrics = runner.test_evaluator.metrics
-        if not any(isinstance(metric, PredictionMetric) for metric in metrics):
-            metrics.append(PredictionMetric())
-
-    def before_test_epoch(self, runner: Runner) -> None:
-        """Adds the pairs of all phases to the candidates of the test."""
-        model = unwrap(runner.model)
-        known = model.head.known_candidates
-        model.answer_from({**(model.worlds or {'closed': known}), 'known': known})
-        space = TrainedModel.of(model, runner.cfg).space
-        hook = next((hook for hook in runner.hooks if isinstance(hook, CalibrationHook)), None)
-        chosen = Chosen() if hook is None else hook.chosen.get('closed', Chosen())
-        for metric in self._metrics(runner):
-            metric.set_space(space, model.head.link)
-            metric.set_chosen(chosen)
-
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Writes the tables and the picture."""
-        for metric in self._metrics(runner):
-            if runner.rank == 0 and metric.tables:
+        for metric in runner.test_evaluator.metrics:
+            if runner.rank == 0 and isinstance(metric, PredictionMetric) and metric.tables:
                 path = write_tables(metric.tables, runner.work_dir)
                 show_picture(runner.visualizer, path.stem, path, runner.iter)
                 runner.logger.info(f'Accuracy by class, worst first: {path}, and test_pairs.csv, '
                                    'test_attributes.csv and test_objects.csv next to it')
-
-    def _metrics(self, runner: Runner) -> list[Any]:
-        return [metric for metric in runner.test_evaluator.metrics
-                if isinstance(metric, PredictionMetric)]
 
 
 NAME = 'report.html'
@@ -158,7 +133,7 @@ class ReportHook(Hook):
         max_images (int): Number of evenly spaced training images to use. Defaults to 2000.
     """
 
-    # After PredictionHook, before ConsoleHook, which names the file.
+    # After ClassTablesHook, before ConsoleHook, which names the file.
     priority = 80
 
     def __init__(self, cases: int = 24, max_images: int = MAX_IMAGES) -> None:

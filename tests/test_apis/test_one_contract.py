@@ -11,7 +11,7 @@ from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.logic import Classifier
 from mmcluspro.engine.launch import read_config
-from mmcluspro.evaluation import CZSLMetric
+from mmcluspro.evaluation import CZSLMetric, Evaluation
 from mmcluspro.export import export_model
 from mmcluspro.models import Candidates
 from mmcluspro.models.heads import Portable, ThreePathHead
@@ -97,9 +97,10 @@ def dataset():
 def answers(inverted, dataset):
     """What validation takes for the best pair of each image, by name."""
     model = load(inverted[0], config=inverted[1]).network
-    model.answer_from({'closed': Candidates.from_space(model.space)})
+    batch = default_collate([dataset[i] for i in range(len(dataset))])
     with torch.no_grad():
-        samples = model.test_step(default_collate([dataset[i] for i in range(len(dataset))]))
+        samples = model.test_step(dict(
+            batch, worlds={'closed': Candidates.from_space(model.space)}))
     pairs = model.space.pairs[torch.stack([sample.closed_score for sample in samples]).argmax(1)]
     return [(model.space.attributes[a], model.space.objects[o]) for a, o in pairs.tolist()]
 
@@ -218,8 +219,8 @@ def test_the_link_of_a_head_reaches_the_metric(inverted, dataset):
     numbers = []
     for model in (plain, logits):
         metric = CZSLMetric()
-        metric.dataset_meta = dict(space=model.space.to_dict())
-        metric.set_link(model.head.link)
+        metric.dataset_meta = dict(space=model.space.to_dict(),
+                                   evaluation=Evaluation(link=model.head.link))
         with torch.no_grad():
             samples = model.test_step(batch)
         metric.process(None, [sample.to_dict() for sample in samples])

@@ -5,7 +5,7 @@ from mmengine.dataset import default_collate
 
 from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.evaluation import CZSLMetric
+from mmcluspro.evaluation import CZSLMetric, Evaluation
 from mmcluspro.export import export_model
 from mmcluspro.models import Candidates
 
@@ -43,9 +43,10 @@ def names(space, rows):
 def test_the_inferencer_answers_as_validation(method, dataset, pictures_of):
     _, _, model, inferencer = method
     worlds = dict(closed=model.space, open=model.space.open_world())
-    model.answer_from({name: Candidates.from_space(space) for name, space in worlds.items()})
+    batch = default_collate([dataset[i] for i in range(len(dataset))])
     with torch.no_grad():
-        samples = model.test_step(default_collate([dataset[i] for i in range(len(dataset))]))
+        samples = model.test_step(dict(batch, worlds={
+            name: Candidates.from_space(space) for name, space in worlds.items()}))
 
     for world, space in worlds.items():
         scores = torch.stack([sample.get(f'{world}_score') for sample in samples])
@@ -54,8 +55,8 @@ def test_the_inferencer_answers_as_validation(method, dataset, pictures_of):
                for answer in inferencer.predict(pictures_of, world=world)]
         assert got == names(space, scores.argmax(1)), world
     metric = CZSLMetric()
-    metric.dataset_meta = dict(space=model.space.to_dict())
-    metric.set_link(model.head.link)
+    metric.dataset_meta = dict(space=model.space.to_dict(),
+                               evaluation=Evaluation(link=model.head.link))
     metric.process(None, [sample.to_dict() for sample in samples])
     assert 0 <= metric.evaluate(len(samples))['czsl/auc'] <= 100
 

@@ -1,14 +1,13 @@
-"""Each hook has one job: labels, candidates, calibration, and all from the weights evaluated."""
+"""The evaluation hook: what is scored, from the weights that are evaluated, and what is kept."""
 import csv
 
 import pytest
 import torch
 
 from mmcluspro import load
-from mmcluspro.engine.hooks import CalibrationHook, CandidatesHook, LabelsHook, needs_calibration
+from mmcluspro.engine.hooks import EvaluationHook, LabelsHook, needs_calibration
 from mmcluspro.engine.hooks.parts import find_hook
-from mmcluspro.evaluation import Chosen, CZSLMetric, head_feasibility
-from mmcluspro.models import Candidates
+from mmcluspro.evaluation import Chosen, CZSLMetric, Evaluation, head_feasibility
 from mmcluspro.utils.safe_load import safe_load
 
 SMALL = {'train_dataloader.dataset.indices': 64, 'train_cfg.max_epochs': 1}
@@ -29,21 +28,16 @@ def test_everything_is_read_from_the_averaged_weights(run, tmp_path, monkeypatch
         'model.head.feasibility': 'trained', 'train_cfg.max_epochs': 1,
         'train_dataloader.dataset.indices': 256,
         'custom_hooks': [dict(type='EMAHook', momentum=0.3)]})
-    given, used, seen = [], [], []
-    process, set_feasibility = CZSLMetric.process, CZSLMetric.set_feasibility
-
-    def keep(metric, rho):
-        given.append(rho.clone())
-        set_feasibility(metric, rho)
+    used, seen = [], []
+    process = CZSLMetric.process
 
     def spy(metric, batch, samples):
         if metric.world == 'open' and not metric.results:
-            used.append(given[-1])
+            used.append(metric.dataset_meta['evaluation'].rho)
             seen.append(head_feasibility(runner.model.head, runner.val_dataloader.dataset.space))
         return process(metric, batch, samples)
 
     monkeypatch.setattr(CZSLMetric, 'process', spy)
-    monkeypatch.setattr(CZSLMetric, 'set_feasibility', keep)
     runner.train()
 
     assert len(used) == 1
@@ -85,7 +79,7 @@ def test_a_checkpoint_without_calibration_does_not_inherit_that_of_the_last(
 
     runner.load_checkpoint(str(tmp_path / 'early.pth'))
 
-    assert needs_calibration(runner) and not find_hook(runner, CalibrationHook).chosen
+    assert needs_calibration(runner) and not find_hook(runner, EvaluationHook).chosen
     with pytest.raises(ValueError, match='found no stored threshold'):
         runner.test()
 
@@ -121,38 +115,45 @@ def test_a_test_reports_what_predict_delivers(run, checkpoint, tmp_path):
 def test_a_missing_hook_is_named(run, checkpoint, tmp_path):
     options = dict(load_from=str(checkpoint))
 
-    with pytest.raises(ValueError, match='no CalibrationHook: add it to default_hooks'):
-        needs_calibration(without(run(tmp_path / 'a'), CalibrationHook))
-    with pytest.raises(ValueError, match='CalibrationHook hands the stored one over'):
-        without(run(tmp_path / 'b', **options), CalibrationHook).test()
-    with pytest.raises(ValueError, match='pairs, got shape .* CandidatesHook'):
-        without(run(tmp_path / 'c', **options), CandidatesHook).test()
+    with pytest.raises(ValueError, match='no EvaluationHook: add it to default_hooks'):
+        needs_calibration(without(run(tmp_path / 'a'), EvaluationHook))
+    with pytest.raises(ValueError, match='pairs, got shape .* EvaluationHook'):
+        without(run(tmp_path / 'c', **options), EvaluationHook).test()
 
 
 def test_hooks_run_in_an_order_that_works(run, tmp_path):
     """Candidates after the averaged weights, calibration before the checkpoint is saved."""
     runner = run(tmp_path, custom_hooks=[dict(type='EMAHook')])
     order = [type(hook).__name__ for hook in runner.hooks]
-    assert order.index('EMAHook') < order.index('CandidatesHook')
-    assert order.index('CalibrationHook') < order.index('SafeCheckpointHook')
+    assert order.index('EMAHook') < order.index('EvaluationHook')
+    assert order.index('EvaluationHook') < order.index('SafeCheckpointHook')
     assert order.index('LabelsHook') < order.index('PrototypeHook')
 
 
 def test_other_labels_are_refused_before_an_evaluation(run, tmp_path):
     model = run(tmp_path).model
     names = list(model.space.attributes)
-    other = Candidates.from_space(type(model.space)(
-        ['purple', *names[1:]], model.space.objects, model.space.pairs, model.space.seen))
+    other = type(model.space)(['purple', *names[1:]], model.space.objects, model.space.pairs,
+                              model.space.seen)
     with pytest.raises(ValueError, match='model.space and the datasets'):
-        model.answer_from({'closed': other})
+        Evaluation.of(model.head, other)
+
+
+def test_values_are_saved_with_the_weights_that_they_were_chosen_for(run, tmp_path):
+    run(tmp_path, **{**SMALL, 'train_cfg.max_epochs': 3, 'train_cfg.val_interval': 2,
+                     'train_cfg.val_begin': 2}).train()
+    saved = [safe_load(tmp_path / f'epoch_{epoch}.pth')['meta'].get('calibration')
+             for epoch in (1, 2, 3)]
+    assert [chosen is not None for chosen in saved] == [False, True, True]
+    assert saved[1] != saved[2]
 
 
 def test_what_validation_chose_cannot_be_changed(run, checkpoint, tmp_path):
     runner = run(tmp_path, load_from=str(checkpoint))
     runner.load_or_resume()
-    chosen = find_hook(runner, CalibrationHook).chosen
+    chosen = find_hook(runner, EvaluationHook).chosen
     with pytest.raises(TypeError):
         chosen['open'] = Chosen()
     with pytest.raises(AttributeError):
         chosen['open'].threshold = 0.0
-    assert {LabelsHook, CandidatesHook} <= {type(hook) for hook in runner.hooks}
+    assert {LabelsHook, EvaluationHook} <= {type(hook) for hook in runner.hooks}

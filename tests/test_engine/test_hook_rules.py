@@ -10,8 +10,6 @@ from torch import nn
 
 from mmcluspro.engine.hooks import checkpoint_hook as module
 from mmcluspro.engine.hooks import stop_hook
-from mmcluspro.engine.hooks.calibration_hook import needs_calibration
-from mmcluspro.engine.hooks.candidates_hook import CandidatesHook
 from mmcluspro.engine.hooks.checkpoint_hook import ATOMIC, STOP_FILE, SafeCheckpointHook
 from mmcluspro.engine.hooks.console_hook import ConsoleHook
 from mmcluspro.engine.hooks.console_text import _worst, test_table, weight_files
@@ -299,22 +297,6 @@ def test_files_of_frozen_towers_are_found_in_a_config(own, inner, text, found, t
 
 # Others.
 
-def test_a_text_side_of_the_users_own_shares_nothing():
-    shared = []
-    model = nn.Module()
-    model.head = nn.Module()
-    model.head.text = nn.Module()
-    model.worlds = dict(closed=SimpleNamespace(text_pairs='pairs'))
-    loop = SimpleNamespace(dataloader=SimpleNamespace(dataset=[1, 2]))
-    runner = SimpleNamespace(model=model)
-    CandidatesHook._share(runner, loop, 0)
-    model.head.text.share = shared.append
-    CandidatesHook._share(runner, loop, 1)  # not before the first batch
-    assert shared == []
-    CandidatesHook._share(runner, loop, 0)
-    assert shared == ['pairs']
-
-
 def test_parts_of_different_lengths_are_no_rows_of_a_batch():
     hook = FiniteHook()
     hook._add('features', (torch.ones(2, 3), torch.ones(4, 3)))
@@ -345,31 +327,3 @@ def test_the_memory_of_a_device(monkeypatch):
 
 def test_a_checkpoint_without_labels_is_taken_as_it_is():
     LabelsHook().after_load_checkpoint(SimpleNamespace(), dict(meta={}))
-
-
-def test_without_metrics_that_wait_nothing_is_calibrated():
-    runner = SimpleNamespace(test_evaluator=SimpleNamespace(metrics=[]), val_evaluator=object())
-    assert needs_calibration(runner) is False
-
-
-@pytest.mark.parametrize('wants', [[True, False], [False], []])
-def test_feasibility_is_computed_for_metrics_that_want_it(wants, monkeypatch):
-    set_for, computed = [], []
-    metrics = [SimpleNamespace(
-        world='open', wants_feasibility=want, set_link=lambda link, row=row: set_for.append(
-            (row, link)), set_feasibility=lambda rho, row=row: set_for.append((row, rho)))
-        for row, want in enumerate(wants)]
-    place = 'mmcluspro.engine.hooks.candidates_hook.'
-    monkeypatch.setattr(f'{place}czsl_metrics', lambda evaluator: metrics)
-    monkeypatch.setattr(f'{place}phase_worlds', lambda space, worlds: (space, worlds))
-    monkeypatch.setattr(f'{place}head_feasibility', lambda *args: computed.append(1) or 'rho')
-    asked = []
-    model = nn.Module()
-    model.head = SimpleNamespace(link='log', forget_adaptation=lambda: asked.append('forget'))
-    model.answer_from = asked.append
-    loop = SimpleNamespace(dataloader=SimpleNamespace(dataset=SimpleNamespace(space='space')))
-    CandidatesHook()._prepare(SimpleNamespace(model=model), loop, None)
-    assert asked == [('space', {'open'} if wants else set()), 'forget']
-    assert computed == [1] * any(wants)
-    assert set_for == [(row, value) for row in range(len(wants))
-                       for value in (['log', 'rho'] if any(wants) else ['log'])]

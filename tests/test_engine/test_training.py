@@ -1,14 +1,12 @@
 """Training, testing and resuming through the configs and hooks that users have."""
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmcluspro.engine.hooks import CalibrationHook, needs_calibration
-from mmcluspro.evaluation import Chosen
+from mmcluspro.engine.hooks import needs_calibration
 from mmcluspro.utils.safe_load import safe_load
 
 pytestmark = pytest.mark.slow
@@ -151,21 +149,6 @@ def test_a_training_without_a_batch_is_refused(run, tmp_path, train_cfg):
         options['train_cfg'] = dict(train_cfg, _delete_=True)
     with pytest.raises(ValueError, match='gives no batch: 128 samples do not fill .* batch_size'):
         run(tmp_path, **options).train()
-
-
-def test_the_hook_saves_only_what_belongs_to_the_weights():
-    hook = CalibrationHook()
-    metric = SimpleNamespace(world='closed', chosen=Chosen(bias=1.0))
-    runner = SimpleNamespace(iter=10, val_evaluator=SimpleNamespace(metrics=[metric]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('mmcluspro.engine.hooks.calibration_hook.czsl_metrics',
-                      lambda evaluator: evaluator.metrics)
-        hook.after_val_epoch(runner)
-    for iteration, expected in ((10, 1.0), (20, None)):
-        checkpoint = {'meta': {'iter': iteration}}
-        hook.before_save_checkpoint(runner, checkpoint)
-        saved = checkpoint['meta'].get('calibration')
-        assert (saved and saved['closed']['bias']) == expected
 
 
 @pytest.mark.parametrize('options', [

@@ -8,6 +8,7 @@ from mmcluspro.evaluation import (
     Calibration,
     Chosen,
     Curve,
+    Evaluation,
     PredictionMetric,
     asked_calibration,
     by_class,
@@ -103,8 +104,8 @@ def test_the_metric_reports_what_the_chosen_biases_give():
     space = CompositionSpace(['a', 'b'], ['x', 'y'], [(0, 0), (0, 1), (1, 0), (1, 1)],
                              [True, True, True, False])
     metric = PredictionMetric(thresholds=[0.5])
-    metric.set_space(space, 'log')
-    metric.set_chosen(Chosen(0.0, None, 1.0, 0.0, -9.0, 9.0))
+    metric.dataset_meta = dict(evaluation=Evaluation(
+        known=space, chosen=dict(closed=Chosen(0.0, None, 1.0, 0.0, -9.0, 9.0))))
     scores = torch.tensor([[.6, .2, .1, .1], [.3, .1, .2, .4]])
     metric.process(None, [
         dict(known_score=row, attr_label=label, obj_label=label)

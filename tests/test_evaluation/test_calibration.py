@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.evaluation import Calibration, CZSLMetric, PairGroups
+from mmcluspro.evaluation import Calibration, CZSLMetric, Evaluation, PairGroups
 from mmcluspro.evaluation.calibration import (
     INVERSE_TEMPERATURES,
     LogSums,
@@ -171,10 +171,10 @@ def test_rows_return_as_they_were():
         np.testing.assert_array_equal(one, other)
 
 
-def evaluate(metric, scores, targets, seen):
+def evaluate(metric, scores, targets, seen, chosen):
     space = CompositionSpace.from_pairs(
         'abc', 'xyz', [(a, o) for a in 'abc' for o in 'xyz'], list(seen))
-    metric.dataset_meta = {'space': space.to_dict()}
+    metric.dataset_meta = {'space': space.to_dict(), 'evaluation': Evaluation(chosen=chosen)}
     for start in range(0, len(targets), 32):
         metric.process(None, [
             {'closed_score': torch.tensor(row), 'attr_label': int(target) // 3,
@@ -186,19 +186,16 @@ def evaluate(metric, scores, targets, seen):
 def test_the_metric_chooses_on_one_set_and_reports_on_another():
     scores, targets, seen = make_case(300, seed=1)
     metric = CZSLMetric()
-    metric.set_calibration()
-    val = evaluate(metric, scores, targets, seen)
+    val = evaluate(metric, scores, targets, seen, None)
     assert val['czsl/ece'] == pytest.approx(
         loop_ece(loop_probabilities(scores, seen, 1.0, 0.0), targets), abs=1e-3)
     chosen = metric.chosen.calibration
 
     scores, targets, seen = make_case(300, seed=2)
-    metric = CZSLMetric()
-    metric.set_calibration(chosen)
-    test = evaluate(metric, scores, targets, seen)
+    test = evaluate(CZSLMetric(), scores, targets, seen, dict(closed=metric.chosen))
     assert test['czsl/ece_calibrated'] == pytest.approx(
         loop_ece(loop_probabilities(scores, seen, *chosen), targets), abs=1e-3)
-    plain = evaluate(CZSLMetric(), scores, targets, seen)
+    plain = evaluate(CZSLMetric(), scores, targets, seen, {})
     assert {name: test[name] for name in plain} == plain
     assert set(test) - set(plain) == {
         f'czsl/{name}' for name in ('ece', 'ece_calibrated', 'temperature', 'seen_bias')}
@@ -206,4 +203,4 @@ def test_the_metric_chooses_on_one_set_and_reports_on_another():
 
 def test_a_wrong_link_is_named():
     with pytest.raises(ValueError, match="link must be one of .* got 'exp'"):
-        CZSLMetric().set_link('exp')
+        probabilities(torch.ones(1, 2), torch.ones(2, dtype=torch.bool), link='exp')

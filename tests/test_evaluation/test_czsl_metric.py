@@ -12,6 +12,7 @@ from mmcluspro.datasets.space import CompositionSpace
 from mmcluspro.evaluation import (
     Chosen,
     CZSLMetric,
+    Evaluation,
     calculate,
     feasibility_scores,
     log_scores,
@@ -39,9 +40,8 @@ def make_scores(space, targets_of, num=41, seed=0):
     return scores, targets, labels
 
 
-def run(metric, space, scores, labels, world='closed', batch=8, link='identity'):
-    metric.set_link(link)
-    metric.dataset_meta = dict(space=space.to_dict())
+def run(metric, space, scores, labels, world='closed', batch=8, link='identity', rho=None):
+    metric.dataset_meta = dict(space=space.to_dict(), evaluation=Evaluation(link=link, rho=rho))
     for start in range(0, len(scores), batch):
         metric.process(None, [
             {f'{world}_score': row, 'attr_label': attr, 'obj_label': int(obj)}
@@ -146,8 +146,7 @@ def test_search_chooses_in_the_space_of_the_bias():
         scores = (3 * logits.double()).softmax(1)
         rho = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)).double()
         metric = CZSLMetric(world='open', threshold='search', bias_on=bias_on)
-        metric.set_feasibility(rho)
-        got = run(metric, closed, scores, labels, 'open', link='log')
+        got = run(metric, closed, scores, labels, 'open', link='log', rho=rho)
         swept = scores.log() if bias_on == 'log' else scores
         every = [calculate(
             swept.masked_fill(~(space.seen | (rho.flatten() > value)), -1e9), targets,
@@ -217,8 +216,7 @@ def open_world_run(metric, seed=1):
     generator = torch.Generator().manual_seed(seed)
     rho = feasibility_scores(torch.randn(5, 4, generator=generator),
                              torch.randn(6, 4, generator=generator), space.train_pairs)
-    metric.set_feasibility(rho)
-    numbers = run(metric, closed, scores, labels, 'open')
+    numbers = run(metric, closed, scores, labels, 'open', rho=rho)
     return numbers, rho.flatten().double(), (scores, targets, space.seen, space.pairs)
 
 
@@ -278,11 +276,12 @@ def test_feasibility_from_word_vectors(tmp_path):
     given = CZSLMetric(world='open', threshold=0.1)
     read = CZSLMetric(world='open', threshold=0.1, feasibility=dict(word_vectors=str(path)))
     scores, _, labels = make_scores(space.open_world(), space)
-    given.set_feasibility(feasibility_scores(words[:5], words[5:], space.train_pairs))
-    read.set_feasibility(torch.zeros(5, 6))  # the config wins
+    rho = feasibility_scores(words[:5], words[5:], space.train_pairs)
+    zeros = torch.zeros(5, 6)  # the config wins
 
     assert not read.wants_feasibility
-    assert run(read, space, scores, labels, 'open') == run(given, space, scores, labels, 'open')
+    assert run(read, space, scores, labels, 'open', rho=zeros) == run(
+        given, space, scores, labels, 'open', rho=rho)
 
 
 def test_the_log_has_a_table(monkeypatch):
@@ -349,29 +348,26 @@ def test_wrong_data_is_named():
     ('stored', torch.zeros(5, 6), r'test_evaluator\.threshold to a number'),
     (0.3, None, r'evaluator\.feasibility=dict\(word_vectors=path\)'),
     ('search', torch.zeros(6, 5), r'shape \(6, 5\) for a space of 5 attributes and 6 objects'),
+    ('search', torch.full((5, 6), torch.nan), 'holds NaN or infinity'),
 ])
 def test_missing_feasibility_says_what_to_do(threshold, rho, message):
     space = make_space()
     scores, _, labels = make_scores(space.open_world(), space)
     metric = CZSLMetric(world='open', threshold=threshold)
-    if rho is not None:
-        metric.set_feasibility(rho)
-
     with pytest.raises(ValueError, match=message):
-        run(metric, space, scores, labels, 'open')
+        run(metric, space, scores, labels, 'open', rho=rho)
     metric.threshold, metric.results = None, []
     assert run(metric, space, scores, labels, 'open')
 
 
 RANK_SCRIPT = """
 import json, sys, torch, torch.distributed as dist
-from mmcluspro.evaluation import CZSLMetric
+from mmcluspro.evaluation import CZSLMetric, Evaluation
 rank, case = int(sys.argv[1]), torch.load(sys.argv[2], weights_only=True)
 dist.init_process_group('gloo', init_method='file://' + sys.argv[3], rank=rank, world_size=2)
 num = len(case['scores'])
 metric = CZSLMetric(world='open', threshold='search', bias_on='score')
-metric.dataset_meta = dict(space=case['space'])
-metric.set_feasibility(case['rho'])
+metric.dataset_meta = dict(space=case['space'], evaluation=Evaluation(rho=case['rho']))
 mine = [i % num for i in range(rank, num + num % 2, 2)]  # as mmengine's sampler pads
 for i in mine:
     metric.process(None, [dict(open_score=case['scores'][i], attr_label=case['labels'][i, 0],
@@ -390,8 +386,7 @@ def test_two_ranks_with_a_padded_batch_give_the_same_numbers(tmp_path):
     torch.save(dict(scores=scores, labels=labels, rho=rho, space=closed.to_dict()),
                tmp_path / 'case.pt')
     metric = CZSLMetric(world='open', threshold='search')
-    metric.set_feasibility(rho)
-    want = [run(metric, closed, scores, labels, 'open'), metric.chosen._asdict()]
+    want = [run(metric, closed, scores, labels, 'open', rho=rho), metric.chosen._asdict()]
 
     ranks = [subprocess.Popen(
         [sys.executable, '-c', RANK_SCRIPT, str(rank), tmp_path / 'case.pt', tmp_path / 'init'],

@@ -6,7 +6,6 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.evaluation.calibration import Chosen, asked_calibration
 from mmcluspro.evaluation.feasibility import phase_worlds, world_candidates
 from mmcluspro.evaluation.margins import check_finite
-from mmcluspro.evaluation.metric import CZSLMetric
 from mmcluspro.evaluation.prediction import PredictionMetric, _report
 
 SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False])
@@ -16,10 +15,8 @@ SPACE = CompositionSpace(['a', 'b'], ['x', 'y'], [[0, 0], [1, 1]], [True, False]
     (lambda: world_candidates(None, SPACE, 'ajar'), "world must be 'closed' or 'open', got 'ajar'"),
     (lambda: asked_calibration(Chosen(), 'closed', seen_bias=float('inf')),
      'seen_bias must be a finite number, got inf'),
-    (lambda: CZSLMetric().set_feasibility(torch.tensor([[float('nan')]])),
-     'set_feasibility needs finite numbers, got NaN or infinity'),
     (lambda: PredictionMetric().process(None, []), 'PredictionMetric does not know the pairs: add '
-     'PredictionHook to default_hooks, or call set_space'),
+     'EvaluationHook to default_hooks'),
     (lambda: check_finite(torch.tensor([[1.0, 2.0], [float('nan'), 1.0]]), ['p', 'q']),
      '1 of the 2 pair scores of sample q are NaN or infinite'),
 ])

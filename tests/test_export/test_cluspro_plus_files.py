@@ -44,9 +44,10 @@ def scores_of(path, images, **changes):
     model = load(path).network
     for field, value in changes.items():
         setattr(model.head, field, value)
-    model.answer_from(dict(closed=Candidates.from_space(model.space)))
+    batch = default_collate([images[i] for i in range(len(images))])
+    worlds = dict(closed=Candidates.from_space(model.space))
     with torch.no_grad():
-        samples = model.test_step(default_collate([images[i] for i in range(len(images))]))
+        samples = model.test_step(dict(batch, worlds=worlds))
     return torch.stack([sample.closed_score for sample in samples]), model
 
 

@@ -34,9 +34,9 @@ def test_answers_and_features_are_those_of_the_model(model, dataset, batch_size)
 
     network = model.network
     data = network.data_preprocessor(default_collate([dataset[i] for i in range(len(dataset))]))
-    network.answer_from({'closed': Candidates.from_space(dataset.space)})
     with torch.no_grad():
-        samples = network.predict(data['inputs'], data['data_samples'])
+        samples = network.predict(data['inputs'], data['data_samples'],
+                                  {'closed': Candidates.from_space(dataset.space)})
         feats = network.extract_feat(data['inputs'])
     answer = torch.cat([batch.answer for batch in batches])
     assert answer.tolist() == [int(sample.closed_score.argmax()) for sample in samples]

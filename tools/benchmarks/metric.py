@@ -15,7 +15,7 @@ import torch
 from mmengine.logging import MMLogger
 from torch.nn.functional import normalize
 
-from mmcluspro.evaluation import CZSLMetric, standard_curve
+from mmcluspro.evaluation import CZSLMetric, Evaluation, standard_curve
 from mmcluspro.evaluation.margins import reduce_scores
 
 NUM_ATTRS, NUM_OBJS, NUM_SEEN, DIM = 413, 674, 5592, 768
@@ -70,8 +70,8 @@ def open_world(images: int, batch: int, threshold, start_memory: float) -> None:
     features = normalize_(torch.rand(images, DIM))
     labels = torch.randint(NUM_ATTRS * NUM_OBJS, (images, )).tolist()
     metric = CZSLMetric(world='open', threshold=threshold)
-    metric.dataset_meta = dict(space=make_space())
-    metric.set_feasibility(torch.rand(NUM_ATTRS, NUM_OBJS))
+    metric.dataset_meta = dict(space=make_space(),
+                               evaluation=Evaluation(rho=torch.rand(NUM_ATTRS, NUM_OBJS)))
 
     bare = full = 0.0
     for begin in range(0, images, batch):

@@ -10,7 +10,7 @@ from mmcluspro.engine.loops import EpochLoop
 from mmcluspro.errors import listed
 from mmcluspro.registry import HOOKS
 
-from .calibration_hook import CalibrationHook
+from .evaluation import EvaluationHook
 from .parts import is_resuming
 
 # Attributes of a parameter scheduler that say how far it is; the others say what it does.
@@ -60,7 +60,7 @@ class ResumeHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Runs the missing validation."""
         validated = any(hook.chosen for hook in runner.hooks
-                        if isinstance(hook, CalibrationHook))
+                        if isinstance(hook, EvaluationHook))
         if runner._resume and runner.val_loop is not None and not validated and _due(runner):
             runner.logger.info('The checkpoint was written before its validation: validating now')
             runner.val_loop.run()

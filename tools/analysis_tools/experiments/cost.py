@@ -156,11 +156,11 @@ def time_per_image(model: Any, cfg: Config, dataset: dict, images: int,
     """
     model.eval()
     merge(model, keep=False)
-    model.answer_from({'closed': Candidates.from_space(build_space(cfg.model.space, 'test'))})
+    worlds = {'closed': Candidates.from_space(build_space(cfg.model.space, 'test'))}
     samples = DATASETS.build(dict(dataset, indices=images))
     seconds = []
     for number in range(-WARM_UP, len(samples)):
-        batch = default_collate([samples[max(0, number)]])
+        batch = dict(default_collate([samples[max(0, number)]]), worlds=worlds)
         start = now(kind)
         model.test_step(batch)
         if number >= 0:

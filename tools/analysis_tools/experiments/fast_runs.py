@@ -18,7 +18,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.evaluation import CZSLMetric, calculate, head_feasibility
+from mmcluspro.evaluation import CZSLMetric, Evaluation, calculate
 from mmcluspro.models import Candidates
 from mmcluspro.models.text import words as word_vectors
 from mmcluspro.registry import MODELS
@@ -154,9 +154,8 @@ def evaluate_open(model: Any, data: PhaseData, threshold: float | None = None) -
             the best one is searched for.
     """
     metric = CZSLMetric(world='open', threshold='search' if threshold is None else threshold)
-    metric.dataset_meta = dict(space=data.space.to_dict())
-    metric.set_link(model.head.link)
-    metric.set_feasibility(head_feasibility(model.head, data.space))
+    evaluation = Evaluation.of(model.head, data.space, ['open'], feasibility=True, chosen={})
+    metric.dataset_meta = dict(space=data.space.to_dict(), evaluation=evaluation)
     labels = iter(data.samples)
     for scores in _scores(model, data, Candidates.from_space(data.space.open_world())):
         metric.process(None, [
