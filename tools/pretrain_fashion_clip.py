@@ -24,7 +24,7 @@ from contrastive import Vocabulary, clip_loss, learning_rate, save_half
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmcluspro.datasets.fashion import VERSION
+from mmcluspro.datasets import Fashion
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, select_rows
 from mmcluspro.datasets.splits import read_splits
@@ -49,7 +49,7 @@ class Captioned(NamedTuple):
     features: Tensor
 
 
-def read_training(data_root: Path, features: Path, split: str = VERSION) -> Captioned:
+def read_training(data_root: Path, features: Path, split: str = Fashion.SPLIT) -> Captioned:
     """Reads titles and features of the training images; no other phase is opened."""
     path = metadata_file(data_root, split)
     rows = read_metadata(path)
@@ -144,10 +144,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--data', type=Path, default=Path('data/fashion'),
-                        help='folder of prepare_fashion.py')
+                        help='folder of prepare_photographs.py')
     parser.add_argument('--features', type=Path, default=Path('data/features/fashion_dinov2_s'),
                         help='folder of mmcluspro extract-features')
-    parser.add_argument('--split', default=VERSION)
+    parser.add_argument('--split', default=Fashion.SPLIT)
     parser.add_argument('--out', type=Path, default=Path('data/weights/fashion_clip.pt'))
     parser.add_argument('--epochs', type=int, default=30)
     parser.add_argument('--batch-size', type=int, default=256)

@@ -13,10 +13,6 @@ from mmcluspro.datasets.splits import PHASES
 from mmcluspro.features.cached import CachedFeatures
 from mmcluspro.registry import DATASETS
 
-# Where our configs look for the published datasets.
-ROOTS = {'mmcluspro.MITStates': 'data/mit-states', 'mmcluspro.UTZappos': 'data/ut-zap50k',
-         'mmcluspro.CGQA': 'data/cgqa', 'mmcluspro.Fashion': 'data/fashion'}
-
 
 def phase_dataset(network: nn.Module, spec: Mapping[str, Any], phase: str,
                   config: Config | None = None, **options: Any) -> CZSLDataset:
@@ -40,7 +36,8 @@ def phase_dataset(network: nn.Module, spec: Mapping[str, Any], phase: str,
     if 'features' in fields and not any(
             isinstance(part, CachedFeatures) for part in network.modules()):
         del fields['features']  # of the training: this model reads images
-    fields.setdefault('data_root', ROOTS.get(fields['type'], ''))
+    kind = DATASETS.get(fields['type'])
+    fields.setdefault('data_root', getattr(kind, 'ROOT', ''))
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         return DATASETS.build(fields)
 

@@ -20,6 +20,7 @@ from mmpretrain.models.utils import ClsDataPreprocessor
 from mmcluspro import models  # noqa: F401 (registers the classes)
 from mmcluspro.datasets.picture_file import colour
 from mmcluspro.datasets.pixels import EDGES, INTERPOLATIONS
+from mmcluspro.datasets.published import published_datasets
 from mmcluspro.features import CachedFeatures
 from mmcluspro.fields import (
     MISSING,
@@ -285,8 +286,8 @@ def _predicting(given: dict[str, Any], owner: type) -> dict[str, Any]:
 
 
 FIELDS: dict[str, dict[str, Any]] = {
-    **{name: dict(split=text(100), allow_unknown=flag) for name in (
-        'MITStates', 'UTZappos', 'CGQA', 'Fashion', 'VAWCZSL', 'AOCLEVr', 'Clothing16K')},
+    **{kind.__name__: dict(split=text(100), allow_unknown=flag)
+       for kind in published_datasets().values()},
     'ShapesCZSL': dict(version=text(100), seed=integer(0, 1 << 62)),
     'TableCZSL': dict(separator=text(10), allow_unknown=flag),
 }

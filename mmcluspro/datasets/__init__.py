@@ -1,10 +1,10 @@
 """Label space and datasets."""
 from .czsl_dataset import CZSLDataset
 from .dataset_check import check_dataset
-from .fashion import Fashion
 from .fast_loading import KeepPrepared, LoadReduced
 from .layout import write_layout
 from .names import readable_name, resolve_readable
+from .photographs import Fashion, Grocery, PlantVillage
 from .picture_file import LoadPicture
 from .pixels import PrepareImage
 from .published import CGQA, VAWCZSL, AOCLEVr, Clothing16K, MITStates, PublishedCZSL, UTZappos
@@ -14,8 +14,8 @@ from .splitting import make_split
 from .table import TableCZSL
 
 __all__ = [
-    'AOCLEVr', 'CGQA', 'CZSLDataset', 'Clothing16K', 'CompositionSpace', 'Fashion', 'KeepPrepared',
-    'LoadPicture', 'LoadReduced', 'MITStates', 'PrepareImage', 'PublishedCZSL', 'ShapesCZSL',
-    'TableCZSL', 'UTZappos', 'VAWCZSL', 'build_space', 'check_dataset', 'make_split',
-    'readable_name', 'resolve_readable', 'write_layout',
+    'AOCLEVr', 'CGQA', 'CZSLDataset', 'Clothing16K', 'CompositionSpace', 'Fashion', 'Grocery',
+    'KeepPrepared', 'LoadPicture', 'LoadReduced', 'MITStates', 'PlantVillage', 'PrepareImage',
+    'PublishedCZSL', 'ShapesCZSL', 'TableCZSL', 'UTZappos', 'VAWCZSL', 'build_space',
+    'check_dataset', 'make_split', 'readable_name', 'resolve_readable', 'write_layout',
 ]

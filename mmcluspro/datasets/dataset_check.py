@@ -1,8 +1,7 @@
 """Checks a dataset on disk: counts against the published ones, and every fault at once.
 
-Pairs are counted in the split files themselves: for C-GQA's validation the paper's table swaps
-seen (1040) and unseen (1252). Image counts that the literature gives in thousands are compared as
-such.
+Pairs are counted in the split files themselves. Image counts that the literature gives in thousands
+are compared as such.
 """
 from __future__ import annotations
 
@@ -18,64 +17,8 @@ from .image_folder import ImageFolder, undecodable
 from .layout import metadata_file
 from .metadata import Row, read_metadata, row_faults, select_rows
 from .names import label
-from .splits import (
-    DEFAULT_SPLIT,
-    PHASES,
-    Pair,
-    PairLines,
-    pair_file,
-    read_pair_list,
-    unknown_primitives,
-)
-
-
-class Counts(NamedTuple):
-    """Expected numbers; ``images`` of a phase below 1000 stand for thousands, None is not known.
-
-    Attributes:
-        primitives (tuple): Attributes, objects.
-        train (int): Training pairs.
-        val (tuple): Seen and unseen validation pairs.
-        test (tuple): Seen and unseen test pairs.
-        images (tuple): Images of train, val, test.
-        total (int, optional): Images of the three together.
-    """
-    primitives: tuple[int, int] | None = None
-    train: int | None = None
-    val: tuple[int, int] | None = None
-    test: tuple[int, int] | None = None
-    images: tuple[int, int, int] | None = None
-    total: int | None = None
-
-
-EXPECTED = {
-    'mit-states': Counts((115, 245), 1262, (300, 300), (400, 400), (30, 10, 13), 53753),
-    'ut-zappos': Counts((16, 12), 83, (15, 15), (18, 18), (22998, 3, 3)),
-    'c-gqa': Counts((413, 674), 5592, (1040, 1252), (888, 923), (27, 7, 5), 39298),
-    'clothing16k': Counts((9, 8), 18, (10, 10), (9, 8), (7242, 5515, 3413), 16170),
-    'ao-clevr': Counts((8, 3)),  # its splits differ
-    'vaw-czsl': Counts(),  # no published table could be looked up
-    'fashion': Counts((35, 60), 312, (300, 104), (300, 104), (5659, 4122, 4112), 13893),
-}
-
-
-#: SHA-256 of the sorted pairs of a published list, a line each, as far as lists are known to us.
-LISTS = {
-    'mit-states': dict(train='54e7688f3cec6d20'),
-    'ut-zappos': dict(train='ffda9139054c9d68', val='26370ddbe6a0eb49', test='435668fa870685f1'),
-    'c-gqa': dict(train='ea2d13b171a6f656', val='04d9972c3ce1fe64', test='606a6e1555f16c8f'),
-}
-
-
-def known_lists(name: str, lists: Mapping[str, PairLines]) -> dict[str, bool]:
-    """Whether the list of a phase has the published pairs; phases that are not known are left out.
-
-    Args:
-        name (str): Name of the dataset.
-        lists (Mapping): Pairs by phase.
-    """
-    return {phase: list_digest(lists[phase]) == digest
-            for phase, digest in LISTS.get(name, {}).items()}
+from .published import Counts, PublishedCZSL, published_datasets
+from .splits import PHASES, Pair, PairLines, pair_file, read_pair_list, unknown_primitives
 
 
 def list_digest(pairs: Iterable[Pair]) -> str:
@@ -84,11 +27,8 @@ def list_digest(pairs: Iterable[Pair]) -> str:
     return sha256(lines.encode(), digits=16)
 
 
-def expected_table(name: str) -> dict[str, int | str]:
+def expected_table(counts: Counts) -> dict[str, int | str]:
     """Row of the report -> expected number, or "30k" for a rounded one."""
-    if name not in EXPECTED:
-        return {}
-    counts = EXPECTED[name]
     table: dict[str, int | str] = {}
     if counts.primitives is not None:
         table.update(zip(('attributes', 'objects'), counts.primitives))
@@ -111,13 +51,19 @@ def agrees(found: int, expected: int | str | None) -> bool:
     return expected is None or found == expected
 
 
-#: 'generic' and 'shapes' have no published counts; there every row must have a listed pair.
-DATASET_NAMES = (*EXPECTED, 'shapes', 'generic')
-IMAGE_KEYS = {'ut-zappos': ('image', '_image')}
-#: Names of splits other than the published one.
-SPLITS = {'fashion': 'fashion-v1'}
-#: Separators between the names of a pair that are not white space.
-SEPARATORS = {'vaw-czsl': '+'}
+def find_dataset(name: str) -> type[PublishedCZSL] | None:
+    """The dataset of a name, with or without dashes; None for 'generic' and 'shapes'.
+
+    Examples:
+        >>> find_dataset('ut-zappos').__name__, find_dataset('generic')
+        ('UTZappos', None)
+    """
+    known = published_datasets()
+    plain = name.lower().replace('-', '')
+    if plain not in (*known, 'generic', 'shapes'):
+        raise ValueError(f'dataset must be one of {", ".join([*known, "shapes", "generic"])}, '
+                         f'got {name!r}.')
+    return known.get(plain)
 
 
 class Report(NamedTuple):
@@ -176,24 +122,26 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None 
 
     Args:
         root (str | Path): Folder of the dataset.
-        dataset (str): One of ``DATASET_NAMES``. Defaults to 'generic'.
+        dataset (str): Name of a dataset such as 'utzappos', whose published counts are expected.
+            Defaults to 'generic': none are, and every row must have a listed pair.
         split (str, optional): Folder of the pair lists. Defaults to None, that of the dataset.
         decode (bool): Whether to read every image. Slow. Defaults to False.
 
     Returns:
         Report: Counts and faults.
     """
-    if dataset not in DATASET_NAMES:
-        raise ValueError(f'dataset must be one of {", ".join(DATASET_NAMES)}, got {dataset!r}.')
-    split = split or SPLITS.get(dataset, DEFAULT_SPLIT)
-    lists, faults = _lists(root, split, SEPARATORS.get(dataset))
-    found, known = _count_pairs(lists), known_lists(dataset, lists)
+    kind = find_dataset(dataset) or PublishedCZSL
+    split = split or kind.SPLIT
+    counts = kind.COUNTS.get(split, kind.COUNTS.get(''))
+    expected = expected_table(counts or Counts())
+    lists, faults = _lists(root, split, kind.SEPARATOR)
+    found = _count_pairs(lists)
+    known = {phase: list_digest(lists[phase]) == digest for phase, digest in kind.LISTS.items()}
     path = metadata_file(root, split)
     try:
         rows = read_metadata(path)
     except (ValueError, FileNotFoundError) as error:
-        return Report(found, expected_table(dataset), [*faults, _fault('metadata', path, error)],
-                      known)
+        return Report(found, expected, [*faults, _fault('metadata', path, error)], known)
     wrong = row_faults(rows, path)
     faults += wrong
     # A broken row is reported once and then counts as one that the readers leave out.
@@ -209,12 +157,12 @@ def check_dataset(root: str | Path, dataset: str = 'generic', split: str | None 
             faults.append(Fault('no image', str(path), f'no row can be used for {phase}'))
     found['images in all'] = len(chosen)
     found['rows left out'] = len(rows) - len(chosen)
-    if dataset not in EXPECTED:
+    if counts is None:
         faults += _stray_rows(rows, lists, path)
     faults += _label_faults(rows, lists, path)
     faults += _image_faults(rows, chosen, Path(root).expanduser() / 'images', path,
-                            IMAGE_KEYS.get(dataset, ('image', )), decode)
-    return Report(found, expected_table(dataset), faults, known)
+                            kind.IMAGE_KEYS, decode)
+    return Report(found, expected, faults, known)
 
 
 def _fault(kind: str, where: object, error: Exception) -> Fault:

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.registry import DATASETS
@@ -15,8 +16,31 @@ from .space import CompositionSpace
 from .splits import DEFAULT_SPLIT, missing_file, read_splits
 
 
+class Counts(NamedTuple):
+    """Expected numbers; ``images`` of a phase below 1000 stand for thousands, None is not known.
+
+    Attributes:
+        primitives (tuple): Attributes, objects.
+        train (int): Training pairs.
+        val (tuple): Seen and unseen validation pairs.
+        test (tuple): Seen and unseen test pairs.
+        images (tuple): Images of train, val, test.
+        total (int, optional): Images of the three together.
+    """
+    primitives: tuple[int, int] | None = None
+    train: int | None = None
+    val: tuple[int, int] | None = None
+    test: tuple[int, int] | None = None
+    images: tuple[int, int, int] | None = None
+    total: int | None = None
+
+
 class PublishedCZSL(CZSLDataset):
     """Base class of :class:`MITStates`, :class:`UTZappos`, :class:`CGQA` and others.
+
+    What the package knows about a dataset stands in its class, and a registered subclass is known
+    to all commands by the name of the class in lower case: a new dataset is one class and one
+    config.
 
     The layout is that of :mod:`mmcluspro.datasets.layout`. Rows are selected by their ``set``. Rows
     with ``NA`` and rows whose pair is in no list are skipped and counted in :func:`repr`.
@@ -25,8 +49,8 @@ class PublishedCZSL(CZSLDataset):
         data_root (str): Folder that holds ``images/``, the split folder and the
             metadata file.
         phase (str): 'train', 'val' or 'test'. Defaults to 'train'.
-        split (str): Folder of the pair lists, also part of the metadata file's
-            name. Defaults to 'compositional-split-natural'.
+        split (str, optional): Folder of the pair lists, also part of the metadata file's
+            name. Defaults to None: that of the class, mostly 'compositional-split-natural'.
         allow_unknown (bool): Warn instead of raising an error if a primitive has no training pair.
             Defaults to False.
         check_images (bool | str): True: a row without an image file is an error; 'skip': such rows
@@ -38,22 +62,31 @@ class PublishedCZSL(CZSLDataset):
             :class:`CZSLDataset`.
     """
 
+    #: Where configs and commands look for the dataset.
+    ROOT: ClassVar[str] = ''
+    #: The split that is meant when none is named.
+    SPLIT: ClassVar[str] = DEFAULT_SPLIT
+    #: Published counts by split; '' is any split.
+    COUNTS: ClassVar[Mapping[str, Counts]] = {}
+    #: The first 16 digits of SHA-256 over the sorted pairs of the published lists, a line each, by
+    #: phase, as far as they are known to us.
+    LISTS: ClassVar[Mapping[str, str]] = {}
     #: Keys of a row that may name the image file, the first that exists counts.
-    IMAGE_KEYS: tuple[str, ...] = ('image', )
+    IMAGE_KEYS: ClassVar[tuple[str, ...]] = ('image', )
     #: Separator between the names of a pair in the lists; None is white space.
-    SEPARATOR: str | None = None
+    SEPARATOR: ClassVar[str | None] = None
 
     def __init__(self,
                  data_root: str,
                  phase: str = 'train',
-                 split: str = DEFAULT_SPLIT,
+                 split: str | None = None,
                  allow_unknown: bool = False,
                  check_images: bool | str = True,
                  follow_links: bool = False,
                  **kwargs: Any) -> None:
         if check_images not in (True, False, 'skip'):
             raise ValueError(f"check_images must be True, False or 'skip', got {check_images!r}.")
-        self.split = split
+        self.split = split = split or self.SPLIT
         self.check_images = check_images
         self.follow_links = follow_links
         self._lists = read_splits(data_root, split, allow_unknown, self.SEPARATOR)
@@ -67,10 +100,10 @@ class PublishedCZSL(CZSLDataset):
 
     @classmethod
     def make_space(  # type: ignore[override]
-            cls, phase: str = 'train', *, data_root: str, split: str = DEFAULT_SPLIT,
+            cls, phase: str = 'train', *, data_root: str, split: str | None = None,
             allow_unknown: bool = False) -> CompositionSpace:
         return CompositionSpace.from_lists(
-            read_splits(data_root, split, allow_unknown, cls.SEPARATOR), phase)
+            read_splits(data_root, split or cls.SPLIT, allow_unknown, cls.SEPARATOR), phase)
 
     def load_data_list(self) -> list[dict]:
         path = metadata_file(self.data_root, self.split)
@@ -112,6 +145,17 @@ class PublishedCZSL(CZSLDataset):
                 [image for i in numbers if (image := found[i])])
 
 
+def published_datasets() -> dict[str, type[PublishedCZSL]]:
+    """The registered datasets of the published layout, by the names that commands take.
+
+    Examples:
+        >>> published_datasets()['utzappos'].ROOT
+        'data/ut-zap50k'
+    """
+    return {kind.__name__.lower(): kind for kind in DATASETS.module_dict.values()
+            if issubclass(kind, PublishedCZSL)}
+
+
 @DATASETS.register_module()
 class MITStates(PublishedCZSL):
     """MIT-States (Isola et al., 2015) with the compositional split (Purushwalkam et al., 2019).
@@ -120,6 +164,10 @@ class MITStates(PublishedCZSL):
     underscores: both are found; ``tools/dataset_converters/prepare_mit_states.py``
     renames them. Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
+
+    ROOT = 'data/mit-states'
+    COUNTS = {'': Counts((115, 245), 1262, (300, 300), (400, 400), (30, 10, 13), 53753)}
+    LISTS = {'train': '54e7688f3cec6d20'}
 
 
 @DATASETS.register_module()
@@ -133,6 +181,9 @@ class UTZappos(PublishedCZSL):
     :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
 
+    ROOT = 'data/ut-zap50k'
+    COUNTS = {'': Counts((16, 12), 83, (15, 15), (18, 18), (22998, 3, 3))}
+    LISTS = {'train': 'ffda9139054c9d68', 'val': '26370ddbe6a0eb49', 'test': '435668fa870685f1'}
     IMAGE_KEYS = ('image', '_image')
 
 
@@ -141,8 +192,13 @@ class CGQA(PublishedCZSL):
     """C-GQA (Naeem et al., 2021): all images lie flat in ``images/``.
 
     133 training pairs have no image in the old release; they stay in the label
-    space. Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
+    space. Of its validation pairs 1040 are seen and 1252 unseen, counted in the lists; the paper's
+    table has the two swapped. Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
+
+    ROOT = 'data/cgqa'
+    COUNTS = {'': Counts((413, 674), 5592, (1040, 1252), (888, 923), (27, 7, 5), 39298)}
+    LISTS = {'train': 'ea2d13b171a6f656', 'val': '04d9972c3ce1fe64', 'test': '606a6e1555f16c8f'}
 
 
 @DATASETS.register_module()
@@ -153,6 +209,8 @@ class VAWCZSL(PublishedCZSL):
     Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
 
+    ROOT = 'data/vaw-czsl'
+    COUNTS = {'': Counts()}  # no published table could be looked up
     SEPARATOR = '+'
 
 
@@ -166,6 +224,9 @@ class AOCLEVr(PublishedCZSL):
     :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
 
+    ROOT = 'data/ao-clevr'
+    COUNTS = {'': Counts((8, 3))}  # its splits differ
+
 
 @DATASETS.register_module()
 class Clothing16K(PublishedCZSL):
@@ -173,3 +234,6 @@ class Clothing16K(PublishedCZSL):
 
     Arguments as in :class:`~mmcluspro.datasets.PublishedCZSL`.
     """
+
+    ROOT = 'data/clothing16k'
+    COUNTS = {'': Counts((9, 8), 18, (10, 10), (9, 8), (7242, 5515, 3413), 16170)}

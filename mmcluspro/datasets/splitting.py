@@ -123,7 +123,7 @@ def count_groups(groups: Mapping[str, str]) -> str:
             f'image, the largest {max(sizes.values())}')
 
 
-def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float = 0.4,
+def make_split(rows: Sequence[TableRow], seed: int | str = 0, unseen_fraction: float = 0.4,
                val_fraction: float = 0.15, test_fraction: float = 0.15,
                groups: Mapping[str, str] | None = None) -> list[TableRow]:
     """Chooses unseen pairs, and holds out images of the seen ones.
@@ -139,7 +139,7 @@ def make_split(rows: Sequence[TableRow], seed: int = 0, unseen_fraction: float =
 
     Args:
         rows (Sequence[TableRow]): Images; their ``split`` is ignored.
-        seed (int): Another seed gives another split. Defaults to 0.
+        seed (int | str): Another seed gives another split. Defaults to 0.
         unseen_fraction (float): Fraction of the pairs that is unseen. Defaults to 0.4.
         val_fraction (float): Fraction of the images of seen pairs for validation. Defaults to 0.15.
         test_fraction (float): Fraction of the images of seen pairs for the test. Defaults to 0.15.

@@ -8,7 +8,7 @@ import torch
 from mmengine.registry import MODELS, init_default_scope
 
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL, readable_name
-from mmcluspro.datasets.fashion.versions import read_version
+from mmcluspro.datasets.photographs import read_version
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.methods import config_names
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmcluspro.datasets import check_dataset
-from mmcluspro.datasets.dataset_check import EXPECTED, agrees, expected_table
+from mmcluspro.datasets import MITStates, UTZappos, check_dataset
+from mmcluspro.datasets.dataset_check import agrees, expected_table
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/check_dataset.py'
 
@@ -57,7 +57,7 @@ def test_attribute_and_object_exchanged(layout):
 
     assert kinds(layout) == {'label': 1, 'unknown pair': 1}
     # Published metadata has rows of other pairs: those are only left out, the label is wrong.
-    assert kinds(layout, dataset='mit-states') == {'label': 1}
+    assert kinds(layout, dataset='mitstates') == {'label': 1}
 
 
 @pytest.mark.parametrize('line, kind', [
@@ -117,10 +117,10 @@ def test_an_unknown_dataset(layout):
 
 
 def test_counts_of_a_named_dataset_must_agree(layout):
-    report = check_dataset(layout.root, 'ut-zappos')
+    report = check_dataset(layout.root, 'utzappos')
 
     assert not report.ok and not report.faults
-    assert set(report.different) == set(expected_table('ut-zappos'))
+    assert set(report.different) == set(expected_table(UTZappos.COUNTS['']))
     assert 'train pairs                        4        83  <- differs' in str(report)
 
 
@@ -132,22 +132,22 @@ def test_counts_to_the_thousand(found, expected, same):
 
 
 def test_expected_numbers_agree_with_the_published_lists(real_splits):
-    report = check_dataset(real_splits / 'cgqa', 'c-gqa')
+    report = check_dataset(real_splits / 'cgqa', 'cgqa')
 
     assert report.different == []
     assert report.found['val pairs, seen'] == 1040 and report.found['val pairs, unseen'] == 1252
     assert [fault.kind for fault in report.faults] == ['metadata']
     lines = (real_splits / 'ut-zap50k' / 'train_pairs.txt').read_text().splitlines()
     union = (real_splits / 'ut-zap50k' / 'all_pairs.txt').read_text().splitlines()
-    zappos = EXPECTED['ut-zappos']
+    zappos = UTZappos.COUNTS['']
     assert report.lists == dict(train=True, val=True, test=True)
     assert len(lines) == zappos.train
     assert len(union) == zappos.train + zappos.val[1] + zappos.test[1]
     assert zappos.primitives == tuple(
         len(set(names)) for names in zip(*(line.split() for line in lines)))
     lines = (real_splits / 'mit-states' / 'train_pairs.txt').read_text().splitlines()
-    assert len(lines) == EXPECTED['mit-states'].train
-    assert EXPECTED['mit-states'].primitives == tuple(
+    assert len(lines) == MITStates.COUNTS[''].train
+    assert MITStates.COUNTS[''].primitives == tuple(
         len(set(names)) for names in zip(*(line.split() for line in lines)))
 
 
@@ -159,7 +159,7 @@ def test_the_published_lists_of_ut_zappos(real_splits, tmp_path):
              for phase in ('train', 'val', 'test')}
     for phase, text in lists.items():
         (folder / f'{phase}_pairs.txt').write_text(text)
-    report = check_dataset(tmp_path, 'ut-zappos')
+    report = check_dataset(tmp_path, 'utzappos')
     assert not report.different and report.lists == dict(train=True, val=True, test=True)
     assert [fault.kind for fault in report.faults] == ['metadata']
     assert 'pair lists (train, val, test): as published' in str(report)
@@ -168,7 +168,7 @@ def test_the_published_lists_of_ut_zappos(real_splits, tmp_path):
     # Validation and test change places for one unseen pair of each.
     changed = lists['val'].replace('Rubber Sandals', 'Cotton Sandals')
     (folder / 'val_pairs.txt').write_text(changed)
-    report = check_dataset(tmp_path, 'ut-zappos')
+    report = check_dataset(tmp_path, 'utzappos')
     assert not report.different and report.lists == dict(train=True, val=False, test=True)
     assert 'pair lists (train, val, test): val not the published one' in str(report)
 

@@ -4,9 +4,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from file_steps import Step, carry_out
 
 from mmcluspro.datasets import CGQA, MITStates, UTZappos
-from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.errors import FileError
 
 

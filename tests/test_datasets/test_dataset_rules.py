@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from file_steps import Step, carry_out
 from PIL import Image
 
 from mmcluspro.datasets import CompositionSpace, TableCZSL
 from mmcluspro.datasets import image_folder as photos
 from mmcluspro.datasets.czsl_dataset import CZSLDataset
-from mmcluspro.datasets.fashion.versions import DROPPED, read_version, write_version
 from mmcluspro.datasets.fast_loading import KeepPrepared
-from mmcluspro.datasets.file_steps import Step, carry_out
+from mmcluspro.datasets.photographs import GROUPS, Photograph, read_version, write_version
 from mmcluspro.datasets.shapes import cache
 from mmcluspro.datasets.space import build_space
 from mmcluspro.datasets.splitting import NEAR, find_groups
@@ -162,7 +162,6 @@ def test_many_files_are_counted_aloud(tmp_path):
 
 def test_a_version_without_duplicates_has_one_file(tmp_path):
     path = tmp_path / 'small.txt'
-    write_version(path, dict(train=[SimpleNamespace(attribute='Red', object='Tops', id=3)], val=[],
-                             test=[]), 'A header')
+    write_version(path, dict(train=[Photograph('3', 'Red', 'Tops')], val=[], test=[]), 'A header')
     assert path.read_text() == '# A header\ntrain Red Tops 3\n'
-    assert not path.with_name('small' + DROPPED).exists() and read_version(path).dropped == []
+    assert not path.with_name('small' + GROUPS).exists() and read_version(path).groups == []

@@ -45,7 +45,7 @@ def test_vaw_has_names_of_several_words(tmp_path):
                     'wet tennis ball': False}
     assert [dataset.metainfo['classes'][dataset.get_data_info(i)['pair_label']]
             for i in range(len(dataset))] == ['wet tennis ball', 'wet dog']
-    report = check_dataset(tmp_path, 'vaw-czsl')
+    report = check_dataset(tmp_path, 'vawczsl')
     assert report.ok and report.found['test pairs, unseen'] == 1, report
 
 
@@ -58,7 +58,7 @@ def test_another_line_is_named(tmp_path, line):
     assert f'{path}:2' in str(faults[0]) and 'expected "attribute+object"' in str(faults[0])
 
 
-@pytest.mark.parametrize('cls, name', [(Clothing16K, 'clothing16k'), (AOCLEVr, 'ao-clevr')])
+@pytest.mark.parametrize('cls, name', [(Clothing16K, 'clothing16k'), (AOCLEVr, 'aoclevr')])
 def test_the_published_layout_and_its_counts(tmp_path, cls, name, tool, capsys):
     lists = dict(train=['red dress', 'blue shirt', 'red shirt'], val=['blue dress'],
                  test=['blue dress', 'red dress'])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mmcluspro.datasets import write_layout
-from mmcluspro.datasets.fashion import read_version
 from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.datasets.photographs import read_version
 from mmcluspro.datasets.splits import read_splits
 from mmcluspro.errors import FileError
 
@@ -106,8 +106,8 @@ def photographs(tool, tmp_path):
         del raw[damage]
         path.write_bytes(raw)
         root = tmp_path / 'root'
-        targets = {number: root / 'images' / 'red_shirt' / f'{number}.jpg' for number in (1, 2)}
-        tool('prepare_fashion').unpack(path, targets)
+        targets = {name: root / 'images' / 'red_shirt' / name for name in ('1.jpg', '2.jpg')}
+        tool('prepare_photographs').unpack(path, targets)
         return sorted(str(found.relative_to(tmp_path)) for found in tmp_path.rglob('*')
                       if found.is_file() or found.is_symlink())
     return unpack
@@ -146,14 +146,14 @@ def test_a_damaged_tar_is_one_message(photographs):
         photographs(('1.jpg', None), damage=slice(600, None))
 
 
-@pytest.mark.parametrize('text, dropped', [
+@pytest.mark.parametrize('text, groups', [
     (f'train red shirt {"9" * 5000}', ''), ('train ../red shirt 1', ''), ('train red shirt ²', ''),
-    ('train red shirt 1', 'one two')])
-def test_a_hostile_version_of_fashion_is_named(tmp_path, text, dropped):
+    ('train red shirt 1', 'ONE two')])
+def test_a_hostile_version_of_fashion_is_named(tmp_path, text, groups):
     (tmp_path / 'mine.txt').write_text(text, encoding='utf-8')
-    if dropped:
-        (tmp_path / 'mine.dropped.txt').write_text(dropped)
-    with pytest.raises(FileError, match=r'mine(\.dropped)?\.txt:1: expected'):
+    if groups:
+        (tmp_path / 'mine.groups.txt').write_text(groups)
+    with pytest.raises(FileError, match=r'mine(\.groups)?\.txt:1: expected'):
         read_version(str(tmp_path / 'mine.txt'))
 
 

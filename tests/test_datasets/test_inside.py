@@ -4,10 +4,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from file_steps import Step, carry_out
 from PIL import Image
 
 from mmcluspro.datasets import UTZappos
-from mmcluspro.datasets.file_steps import Step, carry_out
 from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.table_file import read_table
 from mmcluspro.utils.files import inside, leaves, remove, within

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Counts a dataset, compares with the published numbers, lists what is wrong.
 
-    python tools/dataset_converters/check_dataset.py data/ut-zap50k --dataset ut-zappos
+    python tools/dataset_converters/check_dataset.py data/ut-zap50k --dataset utzappos
 
 The same as ``mmcluspro check-data``.
 """

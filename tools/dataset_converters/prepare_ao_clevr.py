@@ -80,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
     rows, pairs = read_split(folder, args.variant, args.comp_seed, args.seen_seed)
     split = f'{args.variant}-{args.comp_seed}-{args.seen_seed}'
     print(f'→ {write_layout(args.root, rows, pairs, split)}, split={split!r}')
-    report = check_dataset(args.root, 'ao-clevr', split)
+    report = check_dataset(args.root, 'aoclevr', split)
     print(report)
     return 0 if report.ok else 1
 

@@ -14,8 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from file_steps import carry_out, lift
+
 from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.datasets.file_steps import carry_out, lift
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
 from mmcluspro.engine.messages import run_command
@@ -25,8 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('root', type=Path, help='folder of the dataset')
-    parser.add_argument('--dataset', default='c-gqa',
-                        choices=['c-gqa', 'clothing16k', 'ao-clevr', 'vaw-czsl'])
+    parser.add_argument('--dataset', default='cgqa',
+                        choices=['cgqa', 'clothing16k', 'aoclevr', 'vawczsl'])
     parser.add_argument('--split', default=DEFAULT_SPLIT)
     parser.add_argument('--dry-run', action='store_true', help='only print what would be done')
     args = parser.parse_args(argv)

@@ -13,8 +13,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from file_steps import Step, carry_out, lift
+
 from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.datasets.file_steps import Step, carry_out, lift
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.splits import DEFAULT_SPLIT
 from mmcluspro.engine.messages import run_command
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     carry_out(underscores(images), args.root, args.dry_run)
     if args.dry_run:
         return 0
-    report = check_dataset(args.root, 'mit-states', args.split)
+    report = check_dataset(args.root, 'mitstates', args.split)
     print(report)
     return 0 if report.ok else 1
 

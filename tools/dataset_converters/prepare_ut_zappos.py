@@ -14,8 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from file_steps import Step, carry_out, lift
+
 from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.datasets.file_steps import Step, carry_out, lift
 from mmcluspro.datasets.image_folder import ImageFolder
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, row_faults
@@ -85,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
               args.dry_run)
     if args.dry_run:
         return 0
-    report = check_dataset(args.root, 'ut-zappos', args.split)
+    report = check_dataset(args.root, 'utzappos', args.split)
     print(report)
     return 0 if report.ok else 1
 

@@ -1,6 +1,6 @@
-"""Draws the contact sheet of Fashion: colours by rows, article types by columns.
+"""Draws a contact sheet of a dataset in the published layout: attributes by objects.
 
-    python tools/visualization/fashion_sheet.py data/fashion docs/images/fashion.jpg
+    python tools/visualization/contact_sheet.py fashion data/fashion docs/images/fashion.jpg
 
 Each cell is a photograph of one pair; an orange frame marks pairs that training never sees, and
 an empty cell is a pair that the data set does not have.
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from mmcluspro.datasets.fashion import VERSION
 from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata
+from mmcluspro.datasets.published import published_datasets
 from mmcluspro.datasets.splits import read_splits
 
 CELL = (48, 64)
@@ -22,7 +22,7 @@ FRAME = (240, 140, 0)
 
 
 def draw_sheet(root: Path, split: str, rows: int, columns: int) -> Image.Image:
-    """The sheet of the most frequent colours and types."""
+    """The sheet of the most frequent attributes and objects."""
     images: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in read_metadata(metadata_file(root, split)):
         images[row['attr'], row['obj']].append(row['image'])
@@ -51,13 +51,15 @@ def draw_sheet(root: Path, split: str, rows: int, columns: int) -> Image.Image:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('root', type=Path, help='folder of prepare_fashion.py')
+    parser.add_argument('dataset', choices=published_datasets())
+    parser.add_argument('root', type=Path, help='folder of the dataset')
     parser.add_argument('out', type=Path)
-    parser.add_argument('--split', default=VERSION)
+    parser.add_argument('--split', help='(default: that of the dataset)')
     parser.add_argument('--rows', type=int, default=12)
     parser.add_argument('--columns', type=int, default=16)
     args = parser.parse_args()
-    sheet = draw_sheet(args.root, args.split, args.rows, args.columns)
+    sheet = draw_sheet(
+        args.root, args.split or published_datasets()[args.dataset].SPLIT, args.rows, args.columns)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(args.out, quality=75)
     print(f'{args.out}: {sheet.width} x {sheet.height}')
