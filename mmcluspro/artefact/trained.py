@@ -73,6 +73,7 @@ class TrainedModel:
         background (str | Sequence[int], optional): Colour behind transparent pictures, such as
             'white' or (255, 255, 255); 'none' drops transparency. Defaults to None: as in
             training, white unless the config says otherwise.
+        facts (Mapping): Field ``meta`` of the file that it was loaded from. Defaults to nothing.
 
     Examples:
         >>> model = TrainedModel.load('work_dirs/run/best_czsl_auc_epoch_16.pth')  # doctest: +SKIP
@@ -85,6 +86,7 @@ class TrainedModel:
     config: Config | None = None
     name: str = 'The model'
     background: str | Sequence[int] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     _known: dict[str, Candidates] = field(default_factory=dict, init=False, repr=False)
     _folded: bool = field(default=False, init=False, repr=False)
 
@@ -132,7 +134,7 @@ class TrainedModel:
         modules, files = import_modules(imports), given_weights(weights)
         file = read_checkpoint(path)
         space = file.space()
-        own: dict[str, Any] = dict(name=file.name, background=background)
+        own: dict[str, Any] = dict(name=file.name, background=background, facts=file.meta)
         if config is None:
             for part, digest in file.towers().items():
                 if part not in files and (kept := find_kept(digest)):

@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+from mmcluspro.requirements import check_requirements, extra_command
+
 from .command_table import COMMANDS, GROUPS
 
 EXAMPLES = """examples:
@@ -53,6 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # mmcv-lite warns in every process; none of its operators is used here.
     warnings.filterwarnings('ignore', message='Fail to import ``MultiScale')
     warnings.showwarning = say_warning
+    try:
+        check_requirements()
+    except ImportError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
     from mmcluspro.engine.messages import run_command
     from mmcluspro.engine.signals import STOP
     STOP.ends_process = argv is None
@@ -111,7 +118,6 @@ def find_main(command: str) -> Callable[[Sequence[str]], int | None]:
     except ModuleNotFoundError as error:
         if extra is None:
             raise
-        from mmcluspro.requirements import extra_command
         raise ImportError(
             f'mmcluspro {command} needs {error.name!r}, which is not installed: '
             f'{extra_command(extra)}') from None

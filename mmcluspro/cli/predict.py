@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from mmcluspro.apis import load
+from mmcluspro.api import load
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.images import list_images
 from mmcluspro.artefact.pairs import read_pairs

@@ -63,7 +63,7 @@ def prepare(args: argparse.Namespace, folder: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(f'mmcluspro demo needs {error.name!r}, which is not installed: pip '
                           "install 'mmcluspro[demo]'") from None
-    from mmcluspro.apis import load
+    from mmcluspro.api import load
 
     from .examples import find_examples
     from .logic import Classifier

@@ -11,6 +11,7 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import nn
 
 from mmcluspro.utils.files import configs_folder
 
@@ -48,8 +49,25 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
     cfg = read_config(path)
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or f'./work_dirs/{path.stem}'
-    for phase in phases:
-        field = f'{phase}_dataloader'
+    fill_loaders(cfg, phases, persistent_workers)
+    for phase in phases if args.no_pin_memory else ():
+        if cfg.get(f'{phase}_dataloader') is not None:
+            cfg[f'{phase}_dataloader'].pin_memory = False
+    if args.log == 'short' and 'console' not in cfg.get('default_hooks', {}):
+        cfg.setdefault('default_hooks', {})['console'] = dict(type='mmcluspro.ConsoleHook')
+    apply_options(cfg, args.cfg_options)
+    return cfg
+
+
+def fill_loaders(cfg: Config, phases: tuple[str, ...], persistent_workers: bool = False) -> None:
+    """Fills in what the dataloaders of a config do not say.
+
+    Args:
+        cfg (Config): Changed in place.
+        phases (tuple[str]): Whose dataloaders.
+        persistent_workers (bool): Keep workers between epochs. Defaults to False.
+    """
+    for field in (f'{phase}_dataloader' for phase in phases):
         if cfg.get(field) is None:
             continue
         loader = ConfigDict(
@@ -57,13 +75,7 @@ def load_config(args: argparse.Namespace, phases: tuple[str, ...],
         if persistent_workers and cfg[field].get('num_workers', 0) > 0:
             loader.persistent_workers = True
         loader.update(cfg[field])
-        if args.no_pin_memory:
-            loader.pin_memory = False
         cfg[field] = loader
-    if args.log == 'short' and 'console' not in cfg.get('default_hooks', {}):
-        cfg.setdefault('default_hooks', {})['console'] = dict(type='mmcluspro.ConsoleHook')
-    apply_options(cfg, args.cfg_options)
-    return cfg
 
 
 def apply_options(cfg: Config, options: dict | None) -> None:
@@ -158,12 +170,18 @@ def read_config(name: str | Path, dataset: str | None = None) -> Config:
     return cfg
 
 
-def build_runner(cfg: Config) -> Runner:
+def build_runner(cfg: Config, network: nn.Module | None = None) -> Runner:
     """Starts the process group if the launcher asks for one, then the runner.
 
-    The runner is the one that ``runner_type`` names, or a :class:`SafeRunner`.
+    Args:
+        cfg (Config): Its ``runner_type`` names the runner. Defaults to a :class:`SafeRunner`.
+        network (nn.Module, optional): What ``model`` of the config would build. Defaults to None:
+            it is built.
     """
     start_cpu_process_group(cfg)
+    if network is not None:
+        kind = RUNNERS.get(cfg.get('runner_type', 'mmcluspro.SafeRunner'))
+        return kind.from_cfg(cfg, network)
     return RUNNERS.build(cfg) if 'runner_type' in cfg else SafeRunner.from_cfg(deepcopy(cfg))
 
 

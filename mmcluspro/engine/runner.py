@@ -9,6 +9,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.runner import BaseLoop, Runner
+from torch import nn
 
 from mmcluspro.registry import RUNNERS
 
@@ -28,12 +29,25 @@ class SafeRunner(Runner):
     ``default_hooks=dict(curve=None)`` in a config switches a hook off.
     """
 
+    network: nn.Module | None = None  # what a caller has built already
+
     @classmethod
-    def from_cfg(cls, cfg: Config | ConfigDict) -> Runner:
-        """Builds the runner; the config is completed (:func:`complete`)."""
+    def from_cfg(cls, cfg: Config | ConfigDict, network: nn.Module | None = None) -> Runner:
+        """Builds the runner; the config is completed (:func:`complete`).
+
+        Args:
+            cfg (Config | ConfigDict): The config.
+            network (nn.Module, optional): Built from ``cfg.model``. Defaults to None: it is built
+                here.
+        """
         cfg = deepcopy(cfg)
         complete(cfg)
-        return super().from_cfg(cfg)
+        kind = cls if network is None else type(cls.__name__, (cls, ), dict(network=network))
+        return super(SafeRunner, kind).from_cfg(cfg)  # type: ignore[misc]
+
+    def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
+        """Builds the model, unless there is one."""
+        return super().build_model(model if self.network is None else self.network)
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         """Builds the log; with a ``ConsoleHook`` the console gets its lines and warnings only."""

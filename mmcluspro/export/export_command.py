@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmcluspro.apis import load
+from mmcluspro.api import load
 from mmcluspro.artefact.pairs import read_pairs
 from mmcluspro.flags.model_flags import model_options
 from mmcluspro.flags.predict_flags import parse_export

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from mmengine.config import Config
 
-from mmcluspro.apis import load
+from mmcluspro.api import load
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.load import read_checkpoint
 from mmcluspro.datasets import CZSLDataset

@@ -11,7 +11,7 @@ import torch
 from mmpretrain.registry import MODELS
 from PIL import Image
 
-from mmcluspro.apis import TrainedModel
+from mmcluspro.api import TrainedModel
 from mmcluspro.artefact.load import CheckpointFile
 from mmcluspro.cli import main
 from mmcluspro.datasets.table_file import read_table

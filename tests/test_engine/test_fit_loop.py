@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from mmcluspro.apis import TrainedModel
+from mmcluspro.api import TrainedModel
 from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.evaluation.held_out import make_folds
 from mmcluspro.models.classifier import run_images

@@ -8,7 +8,7 @@ import torch
 from mmengine.hooks import Hook
 from sklearn.linear_model import LogisticRegression
 
-from mmcluspro.apis import TrainedModel
+from mmcluspro.api import TrainedModel
 from mmcluspro.engine.held_out_loops import choose_across
 from mmcluspro.engine.launch import build_runner
 from mmcluspro.evaluation import reduce_scores

@@ -28,15 +28,15 @@ def test_no_import_goes_against_the_direction(graph):
 
 
 @pytest.mark.parametrize('line', [
-    'from mmcluspro.apis import load', 'import mmcluspro.apis.calls', 'from ..apis import x',
-    'from .. import apis', 'def f():\n    from mmcluspro import apis'])
+    'from mmcluspro.api import load', 'import mmcluspro.api.calls', 'from ..api import x',
+    'from .. import api', 'def f():\n    from mmcluspro import api'])
 def test_every_form_of_an_upward_import_is_found(graph, tmp_path, line):
     package = tmp_path / 'mmcluspro'
-    for name in ('apis', 'models'):
+    for name in ('api', 'models'):
         (package / name).mkdir(parents=True)
     (package / 'models' / 'part.py').write_text(f'import torch\n{line}\n')
     (edge, ) = graph.edges(package)
-    assert edge.upward and (edge.source, edge.target) == ('models', 'apis')
+    assert edge.upward and (edge.source, edge.target) == ('models', 'api')
     assert edge.lazy == line.startswith('def') and edge.place.startswith('models/part.py:')
 
 

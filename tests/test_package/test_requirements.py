@@ -12,7 +12,7 @@ ROOT = Path(requirements.__file__).resolve().parents[1]
 
 @pytest.mark.parametrize('name', ['mmengine', 'mmcv', 'mmpretrain'])
 def test_a_missing_package_is_named(name):
-    code = f'import sys; sys.modules[{name!r}] = None; import mmcluspro'
+    code = f'import sys; sys.modules[{name!r}] = None; from mmcluspro import load'
     done = subprocess.run(
         [sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT, check=False)
     last = done.stderr.strip().splitlines()[-1]

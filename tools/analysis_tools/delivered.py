@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
-from mmcluspro.apis import TrainedModel
+from mmcluspro.api import TrainedModel
 from mmcluspro.artefact.images import list_images
 from mmcluspro.cli import main as mmcluspro
 from mmcluspro.datasets.splitting import choose_unseen, shuffled

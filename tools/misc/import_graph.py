@@ -21,7 +21,7 @@ LAYERS = (
     ('evaluation', ),
     ('artefact', ),
     ('engine', ),
-    ('apis', ),
+    ('api', ),
     ('cli', 'export', 'demo', 'visualization'),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
