@@ -8,7 +8,8 @@ model = dict(
 on = dict(
     published=dict(
         model=dict(
-            neck=dict(out_channels=1600, hidden=[800, 1000], dropout=0.5),
+            neck=dict(type='mmcluspro.CVGAENeck', out_channels=1600, hidden=[800, 1000],
+                      dropout=0.5),
             head=dict(text=dict(temperature=1 / 1600))),
         train_dataloader=dict(batch_size=64),
         optim_wrapper=dict(optimizer=dict(weight_decay=0.0))),

@@ -1,6 +1,8 @@
 """CVGAE: a variational graph autoencoder of attributes and objects."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -9,8 +11,8 @@ from torch.nn import functional as F
 
 from mmcluspro.fields import Unsaved, Width
 from mmcluspro.models.heads.three_path import ThreePathHead
-from mmcluspro.models.necks import mlp
-from mmcluspro.models.structures import TrainStep
+from mmcluspro.models.necks import PathEmbedder, mlp
+from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.models.text.words import WordTableText
 from mmcluspro.registry import MODELS
 
@@ -119,6 +121,21 @@ class VariationalGraphText(WordTableText):
         composed = self.composer(super().compose(parts, pairs))
         # Of a product with centred texts, the mean of an image feature drops out.
         return composed - composed.mean(dim=1, keepdim=True)
+
+
+@MODELS.register_module()
+class CVGAENeck(PathEmbedder):
+    """:class:`~mmcluspro.models.necks.PathEmbedder` whose embeddings have the mean zero.
+
+    So their cosines with centred texts are dot products of two layer-normed vectors, divided by
+    the width, as in the published code.
+    """
+
+    def forward(self, inputs: Features | Tensor | Sequence[Tensor]) -> Features:
+        """f (B, in_channels) → f_c (B, out_channels) with the mean zero."""
+        features = super().forward(inputs)
+        f = features.composition
+        return replace(features, composition=f - f.mean(dim=1, keepdim=True))
 
 
 @MODELS.register_module()
