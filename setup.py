@@ -1,10 +1,16 @@
-"""Packaging. Settings live in pyproject.toml; this file adds ``mmcluspro/.mim``.
+"""Packaging. Settings live in pyproject.toml; this file adds ``mmcluspro/.mim`` and the page.
+
+Links of README.md are relative, for readers of the repository. The package page stands elsewhere:
+with ``MMCLUSPRO_URL``, the address of the repository, and ``MMCLUSPRO_REF``, a tag, as the release
+workflow sets them, its links are absolute.
 
 OpenMMLab packages carry their configs and tools inside the wheel, under
 ``.mim``, where ``mim`` looks for them. The usual set-up hook tests
 ``'develop' in sys.argv``, which pip no longer passes: the commands below are
 the ones that both kinds of install run today.
 """
+import os
+import re
 import shutil
 from pathlib import Path
 
@@ -49,4 +55,24 @@ class EditableWithMim(editable_wheel):
         super().run()
 
 
-setup(cmdclass={'build_py': BuildWithMim, 'editable_wheel': EditableWithMim})
+def package_page(text: str, url: str, ref: str) -> str:
+    """README.md with absolute links; unchanged without an address."""
+    if not url:
+        return text
+
+    def absolute(link: re.Match) -> str:
+        kind = 'raw' if link[1] == '!' else 'blob'
+        return f'{link[1]}{link[2]}({url}/{kind}/{ref}/{link[3]})'
+    return re.sub(r'(!?)(\[[^\]]*\])\((?!https?:|#)([^)\s]+)\)', absolute, text)
+
+
+def project_urls(url: str, ref: str) -> dict[str, str]:
+    """Links beside the package page."""
+    return {'Source': url, 'Issues': f'{url}/issues', 'Documentation': f'{url}/tree/{ref}/docs',
+            'Changelog': f'{url}/blob/{ref}/CHANGELOG.md'} if url else {}
+
+
+URL, REF = os.environ.get('MMCLUSPRO_URL', '').rstrip('/'), os.environ.get('MMCLUSPRO_REF', 'main')
+setup(cmdclass={'build_py': BuildWithMim, 'editable_wheel': EditableWithMim},
+      long_description=package_page((ROOT / 'README.md').read_text(encoding='utf-8'), URL, REF),
+      long_description_content_type='text/markdown', project_urls=project_urls(URL, REF))

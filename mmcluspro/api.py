@@ -279,12 +279,17 @@ def load(path: str | Path, device: str | torch.device | None = None,
     """Loads a trained model from its file alone.
 
     Args:
-        path (str | Path): File or address of a checkpoint that training wrote; nothing else is
-            needed.
+        path (str | Path): File or address of a checkpoint that training wrote, which needs nothing
+            else, or ``'cluspro_shapes'``, a small model of drawings that comes with the package.
         device (str | torch.device, optional): Defaults to None: a GPU if there is one.
         config (str | Path | Config, optional): Your own config, which is built instead of the
             description, for parts that the description cannot name. Defaults to None.
         imports (Sequence[str]): As in :meth:`TrainedModel.load`, like the other arguments.
+
+    Examples:
+        >>> model = load('cluspro_shapes', device='cpu')
+        >>> len(model.classes)
+        144
     """
     if config is not None and not isinstance(config, Config):
         config = read_config(config)

@@ -27,6 +27,7 @@ from mmcluspro.errors import shown
 
 Check = Callable[[Any, str], Any]  # (value, name of the field) → the value, as plain data
 MISSING: Any = object()
+PLACES = ('backbone', 'text', 'projection', 'words')  # what a user gives files of weights for
 T = TypeVar('T')
 
 

@@ -13,12 +13,11 @@ from torch import Tensor
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError, shown
 from mmcluspro.evaluation.calibration import read_chosen
-from mmcluspro.fields import flag, integer, items, text
-from mmcluspro.flags.model_flags import PLACES
+from mmcluspro.fields import PLACES, flag, integer, items, text
+from mmcluspro.utils.files import shipped_model
 from mmcluspro.utils.safe_load import load_checkpoint, non_finite_tensors
 
-from .config_text import parse_config
-from .spec import Refusal, checked, describe
+from .spec import Refusal, checked
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
                'work_dirs/<config>/best_czsl_auc_epoch_16.pth.')
@@ -47,7 +46,10 @@ class CheckpointFile(NamedTuple):
 
     def field(self, key: str) -> Any:
         """A field of ``meta`` that prediction needs."""
-        value = self.meta.get(key)
+        value, reason = self.meta.get(key), self.meta.get(f'no_{key}')
+        if value is None and isinstance(reason, str):
+            raise FileError(self.name, f'it does not describe its model, because {reason}',
+                            'Give your config file with --config FILE (config=…).', 'meta')
         if not isinstance(value, (dict, str)) or not value:
             raise FileError(self.name, f'there is no meta field {key!r}, so it cannot predict '
                             'on its own', 'Files that tools/train.py wrote have it; for others, '
@@ -55,11 +57,9 @@ class CheckpointFile(NamedTuple):
         return value
 
     def spec(self, imports: tuple[str, ...] = ()) -> dict[str, Any]:
-        """The description of the model, checked; of an old file, from the text of its config."""
+        """The description of the model, checked."""
         try:
-            if 'description' in self.meta:
-                return checked(self.meta['description'], imports)
-            return checked(describe(parse_config(self.field('cfg'), self.name)), imports)
+            return checked(self.field('description'), imports)
         except Refusal as refusal:
             raise FileError(self.name, f'the description was refused: {refusal}', REFUSED,
                             'meta') from None
@@ -107,7 +107,8 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
     """Reads a checkpoint and checks its parts.
 
     Args:
-        checkpoint (str | Path): File or http(s) address that the user gave.
+        checkpoint (str | Path): File or http(s) address that the user gave, or the name of a
+            model of the package, ``'cluspro_shapes'``.
     """
     name = str(checkpoint)
     if torch.__version__ < '2.10':
@@ -115,7 +116,9 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
             f'torch {torch.__version__} has a fault by which a crafted checkpoint corrupts memory '
             '(CVE-2026-24747): read only files of your own, or install torch 2.10 or newer.',
             stacklevel=2)
-    content = load_checkpoint(name)
+    # A file of this name in the current folder is the user's.
+    shipped = None if Path(name).exists() else shipped_model(name)
+    content = load_checkpoint(shipped or name)
     meta = content.get('meta') if isinstance(content, dict) else None
     state = content.get('state_dict') if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(state, dict):

@@ -18,8 +18,7 @@ from torch.nn.modules import module as nn_module
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import DownloadError, FileError, reason_of, sentence_of
-from mmcluspro.fields import fields_of
-from mmcluspro.flags.model_flags import PLACES
+from mmcluspro.fields import PLACES, fields_of
 from mmcluspro.models.sources import (
     DEFAULT,
     DINO_FILES,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from copy import deepcopy
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.config import Config
@@ -33,7 +33,7 @@ from mmcluspro.evaluation import (
 from mmcluspro.models import Candidates
 from mmcluspro.models.candidates import Pair, check_pairs, cross
 from mmcluspro.models.classifier import CompositionalClassifier
-from mmcluspro.models.peft import merge
+from mmcluspro.models.peft import merge, unmerge
 from mmcluspro.models.structures import Features, Scores, Texts
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
@@ -48,6 +48,9 @@ from .phases import phase_dataset
 from .results import Prediction, Predictions, Row, as_sample, rank
 from .spec import Refusal, describe, import_modules
 from .towers import build_model, given_weights, predicting
+
+if TYPE_CHECKING:
+    from .search import Found
 
 Pairs = Sequence[Pair] | str | Path
 MAX_ADDED = 1000  # new words that the text side keeps between calls
@@ -119,7 +122,8 @@ class TrainedModel:
         this package, and no path or address to open.
 
         Args:
-            path (str | Path): File or address of a checkpoint that training wrote.
+            path (str | Path): File or address of a checkpoint that training wrote, or
+                ``'cluspro_shapes'``, a small model of drawings that comes with the package.
             device (str | torch.device, optional): Defaults to None: a GPU if there is one.
             config (Config, optional): Your own config, which is built instead of the description,
                 for parts that the description cannot name. Defaults to None.
@@ -151,6 +155,25 @@ class TrainedModel:
             text.keep(file.words())
         found.network.to(device).eval()
         return found
+
+    def save(self, path: str | Path, standalone: bool = False) -> Path:
+        """Writes what prediction needs to a safetensors file, which :meth:`load` reads.
+
+        Args:
+            path (str | Path): The file; it ends with .safetensors.
+            standalone (bool): Put the frozen towers into the file, in half precision, so that
+                other machines need nothing else. Defaults to False.
+
+        Returns:
+            Path: The file.
+        """
+        from .save import save
+        return save(self, path, standalone)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights as training left them, without frozen towers that come from elsewhere."""
+        self.network.head.text.restore()  # words of earlier calls
+        return self.network.state_dict()
 
     @cached_property
     def space(self) -> CompositionSpace:
@@ -274,10 +297,7 @@ class TrainedModel:
         Returns:
             Tensor: Shape (N, P), in the order of ``pairs``.
         """
-        candidates, columns = self.candidates(world=world), None
-        if pairs is not None:
-            candidates, columns = self._beside(candidates, check_pairs(pairs))
-        calibration = self.calibration(world, prefer, seen_bias)
+        chances = self.chances(pairs, world, prefer, seen_bias)
         found = []
         self.forget_adaptation()
         with ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
@@ -285,11 +305,40 @@ class TrainedModel:
                 for item, (_, error) in zip(chunk, read):
                     if error is not None:
                         raise ValueError(f'{item.name} cannot be read: {error}')
-                scores = self.score(self.features([image for image, _ in read]), candidates)
-                chance = probabilities(scores.pair, candidates.seen, calibration,
-                                       self.network.head.link, candidates.feasible)
-                found.append((chance if columns is None else chance[:, columns]).cpu())
+                found.append(chances(self.features([image for image, _ in read])))
         return torch.cat(found)
+
+    def chances(self, pairs: Sequence[Pair] | None = None, world: str = 'closed',
+                prefer: str = 'balanced', seen_bias: float | None = None
+                ) -> Callable[[Features], Tensor]:
+        """A function from features to what :meth:`scores` returns, whose arguments these are."""
+        candidates, columns = self.candidates(world=world), None
+        if pairs is not None:
+            candidates, columns = self._beside(candidates, check_pairs(pairs))
+        calibration = self.calibration(world, prefer, seen_bias)
+
+        def run(feats: Features) -> Tensor:
+            found = probabilities(self.score(feats, candidates).pair, candidates.seen,
+                                  calibration, self.network.head.link, candidates.feasible)
+            return (found if columns is None else found[:, columns]).cpu()
+        return run
+
+    def search(self, words: str | Pair, inputs: Any, top_k: int = 10,
+               progress: bool | None = None) -> list[Found]:
+        """The photographs that show an attribute–object pair, most probable first.
+
+        Their features are kept by their content in torch's folder, so that another search over
+        the same photographs reads the files only to see whether they have changed.
+
+        Args:
+            words (str | tuple[str, str]): Such as ``'suede boots'`` or ``('black', 'sports
+                shoes')``; new words are allowed.
+            inputs: Files, folders or patterns, as in :meth:`stream`.
+            top_k (int): Defaults to 10.
+            progress (bool, optional): As in :meth:`stream`.
+        """
+        from .search import search
+        return search(self, words, inputs, top_k, progress=progress)
 
     def _beside(self, world: Candidates, pairs: Sequence[Pair]) -> tuple[Candidates, list[int]]:
         """The feasible pairs of a world and others, and the columns of these."""
@@ -372,6 +421,11 @@ class TrainedModel:
         with torch.inference_mode():
             batch = self.network.data_preprocessor(dict(inputs=list(inputs)))['inputs']
             return self.network.extract_feat(batch)
+
+    def unfold(self) -> None:
+        """Takes LoRA out of the weights again, to within rounding."""
+        unmerge(self.network.backbone)
+        self._folded = False
 
     def forget_adaptation(self) -> None:
         """Resets what a head learned from the images that it predicted.

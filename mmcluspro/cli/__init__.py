@@ -10,11 +10,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from mmcluspro.requirements import check_requirements, extra_command
-
-from .command_table import COMMANDS, GROUPS
 
 EXAMPLES = """examples:
   mmcluspro train photos/
@@ -22,6 +20,64 @@ EXAMPLES = """examples:
   mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth
   mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --out result.csv
   mmcluspro COMMAND --help"""
+
+
+class Command(NamedTuple):
+    """One subcommand; a new one is an entry in :data:`GROUPS` and a module.
+
+    Attributes:
+        module (str): Its ``main(argv)`` runs it and returns an exit code or None.
+        text (str): What it does, for ``mmcluspro --help``.
+        flags (str): Module and function that parse its words without importing torch. Defaults to
+            '': ``parse_args`` of ``module``.
+        extra (str | None): Extra of the package that the module cannot be imported without.
+    """
+    module: str
+    text: str
+    flags: str = ''
+    extra: str | None = None
+
+
+GROUPS: dict[str, dict[str, Command]] = {
+    'train and predict': {
+        'train': Command('mmcluspro.cli.train', 'train on your own images, or by a config'),
+        'test': Command('mmcluspro.cli.test',
+                        'test a checkpoint: seen, unseen, harmonic mean, AUC'),
+        'predict': Command('mmcluspro.cli.predict', 'predict attribute and object of images'),
+        'search': Command('mmcluspro.cli.search', 'find the photographs that show a pair'),
+        'demo': Command('mmcluspro.demo.demo_command', 'try a model in the browser',
+                        'mmcluspro.cli.apps:parse_demo', 'demo'),
+        'export': Command('mmcluspro.export.export_command', 'write ONNX files',
+                          'mmcluspro.cli.apps:parse_export', 'export'),
+        'publish': Command('mmcluspro.cli.publish', 'write a small checkpoint to share'),
+    },
+    'data': {
+        'check-data': Command('mmcluspro.cli.check_data',
+                              'count a dataset and list what is wrong with it'),
+        'make-split': Command('mmcluspro.cli.make_split',
+                              'split your own images into seen and unseen pairs'),
+        'review': Command('mmcluspro.cli.review',
+                          'correct predictions by hand, and train with the corrections'),
+        'extract-features': Command('mmcluspro.cli.extract_features',
+                                    'store the features of a frozen backbone'),
+    },
+    'pictures': {
+        name: Command(f'mmcluspro.visualization.{module}', text,
+                      f'mmcluspro.cli.pictures:parse_{name}')
+        for name, module, text in (
+            ('report', 'make_report', 'one HTML file: numbers, curves, mistakes, prototypes'),
+            ('curves', 'curve_plot', 'seen-unseen curves of several runs'),
+            ('cases', 'cases', "one model's mistakes, or one model against another"),
+            ('confusion', 'confusion',
+             'which attributes, objects and pairs are confused with which'),
+            ('accuracy', 'accuracy', 'accuracy of each attribute and object'),
+            ('prototypes', 'prototype_plot', 'the images nearest to each prototype'),
+            ('tsne', 'tsne', 't-SNE of attribute and object features'),
+        )
+    },
+}
+COMMANDS: dict[str, Command] = {
+    name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,8 +158,8 @@ def usage() -> str:
 
 def find_flags(command: str) -> Callable[[Sequence[str]], Any]:
     """The function that parses the words of a command."""
-    module, name = COMMANDS[command].flags.split(':')
-    return getattr(import_module(module), name)
+    module, _, name = COMMANDS[command].flags.partition(':')
+    return getattr(import_module(module or COMMANDS[command].module), name or 'parse_args')
 
 
 def find_main(command: str) -> Callable[[Sequence[str]], int | None]:

@@ -1,19 +1,45 @@
 """Writes the features of a frozen backbone to disk: ``mmcluspro extract-features``."""
+from __future__ import annotations
+
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from mmengine.config import Config
-from mmengine.registry import DefaultScope
+from .flags import PHASES, add_config_options, add_dataset_flag, make_parser, parsed
 
-from mmcluspro.engine.hooks.console_text import short_path
-from mmcluspro.engine.launch import apply_options, read_config
-from mmcluspro.features import KeptFeatures, frozen_encoder, start_folder, write_phase
-from mmcluspro.flags.data_flags import parse_extract_features as parse_args
-from mmcluspro.registry import DATASETS, MODELS
-from mmcluspro.utils.files import remove
-from mmcluspro.utils.progress import Progress
+if TYPE_CHECKING:
+    import torch
+    from mmengine.config import Config
+
+EXTRACT_FEATURES = """Store the features of a frozen backbone, to train without images and backbone.
+
+    mmcluspro extract-features frozen_cluspro_shapes.py
+    mmcluspro extract-features dino_cluspro_utzappos.py --out data/features/ut_dino
+
+If the command is interrupted, run it again and it continues. See docs/features.md."""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro extract-features``."""
+    parser = make_parser('extract-features', EXTRACT_FEATURES)
+    parser.add_argument('config', help='config file, or the name of a shipped one')
+    parser.add_argument('--out', help="folder for the features (default: the field features of "
+                        "the config's datasets)")
+    parser.add_argument('--phases', nargs='+', choices=PHASES, default=PHASES,
+                        help='which images (default: all three phases)')
+    parser.add_argument('--batch-size', type=int, default=64, help='images per batch (default: 64)')
+    parser.add_argument('--workers', type=int, default=2,
+                        help='processes that read images (default: 2)')
+    parser.add_argument('--shard-size', type=int, default=4096,
+                        help='images per file; an interruption loses at most that many (default: '
+                        '4096)')
+    parser.add_argument('--dtype', choices=('float32', 'float16'), default='float32',
+                        help='number format of the files; float16 halves them (default: float32)')
+    parser.add_argument('--device', help='cpu, cuda, cuda:1 (default: a GPU if there is one)')
+    add_dataset_flag(parser)
+    add_config_options(parser, 'override config fields')
+    return parsed(parser, argv, ('batch_size', 'shard_size'))
 
 
 def dataset_config(cfg: Config, phase: str, pipeline: list) -> dict:
@@ -42,6 +68,15 @@ def extract(args: argparse.Namespace, keep: bool = False) -> None:
         keep (bool): Share features by the content of the photographs with other runs, and write
             the folder anew. Defaults to False.
     """
+    import torch
+    from mmengine.registry import DefaultScope
+
+    from mmcluspro.engine.hooks.console_text import short_path
+    from mmcluspro.engine.launch import apply_options, read_config
+    from mmcluspro.features import KeptFeatures, frozen_encoder, start_folder, write_phase
+    from mmcluspro.registry import DATASETS, MODELS
+    from mmcluspro.utils.files import remove
+    from mmcluspro.utils.progress import Progress
     device = args.device or ('cuda' if torch.cuda.is_available() else 'cpu')
     cfg = read_config(args.config, args.dataset)
     apply_options(cfg, args.cfg_options)

@@ -1,26 +1,66 @@
 """Writes a seen/unseen split of your own images as a table: ``mmcluspro make-split``."""
+from __future__ import annotations
+
+import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
-from mmcluspro.datasets.folder_tree import left_out
-from mmcluspro.datasets.photo_check import (
-    fix_names,
-    is_table,
-    label_faults,
-    read_photos,
-    split_warnings,
-)
-from mmcluspro.datasets.splits import PHASES
-from mmcluspro.datasets.splitting import count_groups, find_groups, make_split
-from mmcluspro.datasets.table_file import Columns, write_table
 from mmcluspro.errors import describe, describe_kinds, printable
-from mmcluspro.flags.data_flags import parse_make_split
+
+from .flags import add_photo_flags, make_parser
+
+MAKE_SPLIT = """Split your own images into training, validation and test: seen and unseen pairs.
+
+    mmcluspro make-split photos --out photos/table.csv --seed 0
+    mmcluspro make-split photos --table labels.csv --out photos/table.csv
+    mmcluspro make-split photos --group-by near-duplicates --out photos/table.csv
+
+The result is a table that you can read and edit; no image is moved. Train with it:
+data = dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv') in a config."""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro make-split``."""
+    parser = make_parser('make-split', MAKE_SPLIT)
+    parser.add_argument('root', type=Path, help='folder of the images, or a table '
+                        'image,attribute,object (.csv, .tsv) next to them')
+    parser.add_argument('--table', type=Path, help='table image,attribute,object (default: the '
+                        'names of the folders)')
+    add_photo_flags(parser, fix=True)
+    parser.add_argument('--out', type=Path, required=True, help='CSV file to write')
+    parser.add_argument('--seed', type=int, default=0, help='another seed gives another split '
+                        '(default: 0)')
+    parser.add_argument('--unseen-fraction', type=float, default=0.4,
+                        help='fraction of the pairs that is held out from training (default: 0.4)')
+    for phase, name in (('val', 'validation'), ('test', 'test')):
+        parser.add_argument(f'--{phase}-fraction', type=float, default=0.15, help='fraction of '
+                            f'the images of seen pairs that goes to {name} (default: 0.15)')
+    parser.add_argument('--group-by', metavar='WHAT', help='keep images together that belong '
+                        'together: a column of --table, a regular expression with brackets around '
+                        "the part of the file name that names the group, such as '([^/]+)_[0-9]+', "
+                        'or near-duplicates (default: each image on its own)')
+    args = parser.parse_args(argv)
+    if args.out.exists():
+        parser.error(f'{args.out} exists and is not overwritten. Choose another --out.')
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it."""
-    args = parse_make_split(argv)
+    from mmcluspro.datasets.folder_tree import left_out
+    from mmcluspro.datasets.photo_check import (
+        fix_names,
+        is_table,
+        label_faults,
+        read_photos,
+        split_warnings,
+    )
+    from mmcluspro.datasets.splits import PHASES
+    from mmcluspro.datasets.splitting import count_groups, find_groups, make_split
+    from mmcluspro.datasets.table_file import Columns, write_table
+    args = parse_args(argv)
     if args.table is None and is_table(args.root) and args.root.is_file():
         args.table, args.root = args.root, None
     photos = read_photos(args.table or args.root, args.separator, Columns(**args.columns),

@@ -1,29 +1,72 @@
 """Predicts the attribute and the object of images: ``mmcluspro predict``."""
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mmcluspro.api import load
-from mmcluspro.artefact import TrainedModel
-from mmcluspro.artefact.images import list_images
-from mmcluspro.artefact.pairs import read_pairs
-from mmcluspro.artefact.results import Prediction, ResultFile, check_suffix
-from mmcluspro.artefact.towers import given_weights
-from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import printable
-from mmcluspro.flags.model_flags import model_options
-from mmcluspro.flags.predict_flags import parse_predict as parse_args
-from mmcluspro.utils.device import find_device
-from mmcluspro.utils.digest import content_digest, file_digest, sha256
-from mmcluspro.utils.progress import duration
-from mmcluspro.utils.safe_load import checkpoint_digest
+
+from .flags import WORLDS, add_bias_flags, add_model_flags, make_parser, model_options
+
+if TYPE_CHECKING:
+    from mmcluspro.artefact import TrainedModel
+    from mmcluspro.artefact.results import Prediction, ResultFile
+
+PREDICT_EXAMPLES = """examples:
+  mmcluspro predict best_czsl_auc_epoch_16.pth photo.jpg
+  mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --out result.csv
+  mmcluspro predict best_czsl_auc_epoch_16.pth 'photos/**/*.png' --world open --out result.jsonl
+  mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --pairs pairs.txt --threshold 0.5
+  mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --attributes wet dry --objects cat dog
+
+--out .csv: one line per image; .json: a list; .jsonl: one JSON object per line. If the command is
+interrupted, run it again and it continues. For an image that cannot be read, the column error gives
+the reason."""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro predict``."""
+    parser = make_parser('predict', 'Predict the attribute and the object of images.',
+                         PREDICT_EXAMPLES)
+    parser.add_argument('checkpoint', help='file that training wrote, best_*.pth')
+    parser.add_argument('images', nargs='+', help='files, folders or quoted patterns')
+    parser.add_argument('--out', help='file for the predictions: .csv, .json or .jsonl '
+                        '(default: print them)')
+    parser.add_argument('--pairs', metavar='FILE', help='choose from these pairs, one "attribute '
+                        'object" or "attribute,object" per line; new words are allowed')
+    parser.add_argument('--attributes', nargs='+', metavar='NAME',
+                        help='choose from all pairs of these attributes and --objects')
+    parser.add_argument('--objects', nargs='+', metavar='NAME', help='see --attributes')
+    parser.add_argument('--world', choices=WORLDS, default='closed',
+                        help='closed: the pairs of the training data; open: all feasible pairs of '
+                        'its attributes and objects (default: closed)')
+    parser.add_argument('--top-k', type=int, default=3, help='pairs per image (default: 3)')
+    parser.add_argument('--threshold', type=float,
+                        help='abstain if the best probability is lower (default: never)')
+    add_bias_flags(parser)
+    parser.add_argument('--batch-size', type=int, default=32, help='images per batch (default: 32)')
+    parser.add_argument('--workers', type=int, default=2,
+                        help='threads that read images (default: 2)')
+    parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
+    parser.add_argument('--background', metavar='COLOUR', help='colour behind transparent images, '
+                        "such as white or '#ffeedd'; none drops transparency (default: as in "
+                        'training, otherwise white)')
+    add_model_flags(parser)
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Predicts. The exit code is 0 even if some images cannot be read."""
+    from mmcluspro.api import load
+    from mmcluspro.artefact.images import list_images
+    from mmcluspro.artefact.pairs import read_pairs
+    from mmcluspro.artefact.results import ResultFile, check_suffix
+    from mmcluspro.utils.device import find_device
+    from mmcluspro.utils.safe_load import checkpoint_digest
     args = parse_args(argv)
     if args.out:
         check_suffix(args.out)  # before the model is loaded
@@ -55,6 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _model_facts(args: argparse.Namespace) -> dict[str, Any]:
     """What else decides about the model: digests of the user's config, modules and weights."""
+    from mmcluspro.artefact.towers import given_weights
+    from mmcluspro.engine.launch import read_config
+    from mmcluspro.utils.digest import file_digest, sha256
+    from mmcluspro.utils.safe_load import checkpoint_digest
     config = args.config and sha256(read_config(args.config).pretty_text.encode(), digits=32)
     modules = {name: file_digest(file) for name in args.imports
                if (file := getattr(sys.modules[name], '__file__', None))}
@@ -65,6 +112,7 @@ def _model_facts(args: argparse.Namespace) -> dict[str, Any]:
 
 def _write(model: TrainedModel, names: list[str], options: dict[str, Any],
            result: ResultFile) -> int:
+    from mmcluspro.utils.progress import duration
     left = [name for name in names if name not in result.done]
     if result.changed:
         print(f'{result.changed} images have changed since {result.path} was written; they are '
@@ -103,4 +151,5 @@ def _sentence(answer: Prediction) -> str:
 
 
 def _choice(*parts: Any) -> str | None:
+    from mmcluspro.utils.digest import content_digest
     return None if all(part is None for part in parts) else content_digest(parts)

@@ -1,17 +1,54 @@
 """Predictions out, corrections in: ``mmcluspro review``."""
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mmcluspro.datasets.names import label
-from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.errors import FileError, reason_of, shown
-from mmcluspro.flags.data_flags import parse_review as parse_args
-from mmcluspro.utils.files import inside, leaves, within, write_json, write_text
-from mmcluspro.utils.plain_files import csv_text, read_csv, read_json
+
+from .flags import make_parser, parsed
+
+if TYPE_CHECKING:
+    from mmcluspro.datasets.table_file import TableRow
+
+REVIEW_EXAMPLES = """examples:
+  mmcluspro predict best.pth new_photos/ --out result.csv
+  mmcluspro review out result.csv --root new_photos --out review.csv
+  mmcluspro review out result.csv --root new_photos --uncertain 50 --out next.csv
+      … correct the columns attribute and object; empty both to leave an image out
+  mmcluspro review in review.csv --root new_photos --table work_dirs/photos/table.csv \\
+      --table-root photos --out more.csv
+  mmcluspro train more.csv
+For Label Studio, write review.json instead of review.csv, import it there, and give its JSON export
+to review in."""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro review``."""
+    parser = make_parser('review', 'Write predictions for people to correct, and read the '
+                         'corrections as training data.', REVIEW_EXAMPLES)
+    parser.add_argument('direction', choices=('out', 'in'), help='out: write predictions to '
+                        'correct; in: read the corrections')
+    parser.add_argument('file', help='out: CSV file of mmcluspro predict; in: the corrected file')
+    parser.add_argument('--root', required=True, help='folder of the images that were predicted')
+    parser.add_argument('--out', required=True, help='out: .csv for a spreadsheet, .json for Label '
+                        'Studio; in: .csv to train with')
+    parser.add_argument('--uncertain', type=int, metavar='N', help='out: only the N images '
+                        'that are worth a label most, those whose two best answers are '
+                        'closest (default: all, least confident first)')
+    parser.add_argument('--table', help='in: table of the earlier training, whose rows are kept')
+    parser.add_argument('--table-root', help='in: folder of the earlier images (default: the '
+                        'folder of --table)')
+    parser.add_argument('--prefix', default='/data/local-files/?d=', help='out, for Label Studio: '
+                        'prefix of the image names (default: its local files)')
+    args = parsed(parser, argv, ('uncertain', ))
+    if args.uncertain is not None and args.direction == 'in':
+        parser.error('--uncertain is for review out.')
+    return args
+
 
 COLUMNS = ('image', 'attribute', 'object', 'probability', 'check')
 FROM_PREDICT = 'Give the CSV file that mmcluspro predict --out wrote.'
@@ -27,6 +64,8 @@ class Reviewed(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Writes the file."""
+    from mmcluspro.datasets.table_file import read_table, write_table
+    from mmcluspro.utils.files import write_json, write_text
     args = parse_args(argv)
     if not Path(args.root).is_dir():
         raise FileNotFoundError(f'--root {args.root} is not a folder.')
@@ -64,6 +103,8 @@ def read_predictions(path: str, root: str) -> list[dict[str, str]]:
 
     Unreadable images are left out.
     """
+    from mmcluspro.utils.files import leaves, within
+    from mmcluspro.utils.plain_files import read_csv
     found = []
     needed = ('image', 'attribute_1', 'object_1', 'probability_1')
     table = read_csv(path, needed, FROM_PREDICT)
@@ -111,6 +152,7 @@ def closest_first(rows: list[dict[str, str]], most: int) -> list[dict[str, str]]
 
 def review_csv(rows: Sequence[dict[str, str]]) -> str:
     """A table for a spreadsheet, with an empty column to tick."""
+    from mmcluspro.utils.plain_files import csv_text
     return csv_text([COLUMNS, *(
         [*(row[name] for name in COLUMNS[:3]), float(row['probability']), None] for row in rows)])
 
@@ -129,6 +171,8 @@ def read_reviewed(path: str) -> list[Reviewed]:
 
     A task that nobody annotated, or that was skipped, is left out.
     """
+    from mmcluspro.datasets.names import label
+    from mmcluspro.utils.plain_files import read_csv, read_json
     if path.endswith('.json'):
         try:
             return [_exported(item) for item in read_json(path, list, FROM_REVIEW)]
@@ -149,6 +193,7 @@ def read_reviewed(path: str) -> list[Reviewed]:
 
 
 def _exported(item: dict[str, Any]) -> Reviewed:
+    from mmcluspro.datasets.names import label
     name = _text(item['data']['name'])
     for annotation in reversed(item.get('annotations') or []):  # the newest
         if not annotation.get('was_cancelled'):
@@ -177,6 +222,8 @@ def merged(earlier: Sequence[TableRow], kept: Sequence[Reviewed], earlier_root: 
         root (str | Path): Folder of the corrected images.
         out (str | Path): The new table; names are relative to its folder.
     """
+    from mmcluspro.datasets.table_file import TableRow
+    from mmcluspro.utils.files import inside, leaves
     base = Path(out).resolve().parent
 
     def name(folder: str | Path, image: str) -> str:

@@ -1,16 +1,45 @@
 """Testing a checkpoint: ``mmcluspro test`` and ``tools/test.py``."""
+from __future__ import annotations
+
+import argparse
 from collections.abc import Sequence
 
-import mmengine
-from mmengine.evaluator import DumpResults
+from .flags import add_common_flags, make_parser
 
-from mmcluspro.engine.hooks import needs_calibration
-from mmcluspro.engine.launch import build_runner, load_config
-from mmcluspro.flags.train_flags import parse_test as parse_args
+TEST_EXAMPLES = """examples:
+  mmcluspro test cluspro_shapes.py work_dirs/cluspro_shapes/best_czsl_auc_epoch_16.pth
+  mmcluspro test clip_zeroshot_shapes.py     # zero-shot CLIP needs no checkpoint"""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro test``; without ``argv``, the command line of ``tools/test.py``."""
+    parser = make_parser(None if argv is None else 'test', 'Test a checkpoint.', TEST_EXAMPLES)
+    parser.add_argument('config', help='config file, or the name of a shipped one')
+    parser.add_argument('checkpoint', nargs='?', help='checkpoint file (default: none; the model '
+                        'is tested as the config builds it, for zero-shot CLIP)')
+    parser.add_argument('--out', help='file for the results (.pkl, .json or .yaml)')
+    parser.add_argument('--out-item', choices=['metrics', 'pred'],
+                        help='what --out contains (default: pred)')
+    parser.add_argument('--show-dir', help='folder for pictures of the predictions')
+    parser.add_argument('--show', action='store_true', help='show the pictures in a window')
+    parser.add_argument('--interval', type=int, default=1, help='draw every n-th image only')
+    parser.add_argument('--wait-time', type=float, default=2,
+                        help='seconds to show each window (default: 2)')
+    add_common_flags(parser)
+    parser.set_defaults(log='full' if argv is None else 'short')
+    args = parser.parse_args(argv)
+    if args.out is None and args.out_item is not None:
+        parser.error('--out-item needs --out FILE.')
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Tests, after choosing an open-world threshold where there is none."""
+    import mmengine
+    from mmengine.evaluator import DumpResults
+
+    from mmcluspro.engine.hooks import needs_calibration
+    from mmcluspro.engine.launch import build_runner, load_config
     args = parse_args(argv)
     cfg = load_config(args, ('val', 'test'), persistent_workers=False)
     cfg.load_from = args.checkpoint

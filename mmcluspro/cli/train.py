@@ -1,32 +1,89 @@
 """Training by a config: ``mmcluspro train`` and ``tools/train.py``."""
+from __future__ import annotations
+
 import argparse
 import logging
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mmengine.config import Config
-from mmengine.dist import barrier
+from .flags import add_common_flags, add_photo_flags, make_parser
 
-from mmcluspro.artefact.standalone import make_standalone
-from mmcluspro.datasets.table_file import Columns
-from mmcluspro.engine.checkpoint import find_resumable
-from mmcluspro.engine.config_fields import check_fields, check_precision, check_shared_memory
-from mmcluspro.engine.hooks.console_text import short_path
-from mmcluspro.engine.launch import build_runner, load_config
-from mmcluspro.engine.precision import use_mixed_precision
-from mmcluspro.engine.ranks import is_first_process, lost_rank
-from mmcluspro.engine.signals import STOP, Stopped, leave_code
-from mmcluspro.flags.train_flags import parse_train as parse_args
-from mmcluspro.utils.locks import work_lock
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
-from .own_methods import deliver
-from .own_photos import is_photos, own_config, store_features
+TRAIN_EXAMPLES = """examples:
+  mmcluspro train photos/                   # folders attribute_object/, or a CSV file
+  mmcluspro train cluspro_shapes.py
+  mmcluspro train my_config.py --cfg-options train_cfg.max_epochs=5
+  mmcluspro train my_config.py --resume     # continue after an interruption
+exit codes: 0 done, 2 an error that the message explains, 75 stopped by SIGTERM, SIGHUP or SIGUSR1
+after saving (run again with --resume), 130 interrupted
+several GPUs: tools/dist_train.sh CONFIG 4, or torchrun with tools/train.py --launcher pytorch"""
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parses ``mmcluspro train``; without ``argv``, the command line of ``tools/train.py``."""
+    parser = make_parser(None if argv is None else 'train', 'Train a model.', TRAIN_EXAMPLES)
+    parser.add_argument('config', help='config file, or the name of a shipped one; or your '
+                        'images: a folder of folders attribute_object/, or a table '
+                        'image,attribute,object (.csv, .tsv)')
+    parser.add_argument('--weights', metavar='FILE', help='for your images: CLIP weights for both '
+                        'towers, as a file or a tag of open_clip; or dinov2-s (or -b, -l, -s-reg, '
+                        '…) or a file of DINOv2 weights, for a CPU; or tiny_clip, for drawings '
+                        'only (default: a known file in this folder, weights/ or data/weights/, '
+                        "otherwise OpenAI's CLIP)")
+    parser.add_argument('--words', metavar='FILE', help='for your images, with DINOv2: word '
+                        'vectors: glove, or a file such as glove.6B.300d.txt (default: a known '
+                        'file in the same folders)')
+    parser.add_argument('--arch', help='for your images: architecture of CLIP (default: ViT-L-14 '
+                        'on a large GPU, otherwise ViT-B-32)')
+    add_photo_flags(parser, fix=True)
+    parser.add_argument('--method', choices=('auto', 'regression', 'cluspro'), default='auto',
+                        help='for your images, with DINOv2: softmax regressions, ClusPro trained '
+                        'in epochs, or the better one in cross-validation (default: auto)')
+    parser.add_argument('--no-refit', dest='refit', action='store_false', help='for your images, '
+                        'with DINOv2: hold out validation and test images for good, instead of '
+                        'measuring by cross-validation and training on all images')
+    parser.add_argument('--standalone', action='store_true', help='put the frozen towers into the '
+                        'best checkpoint, in half precision (45 MB for dinov2-s), so that other '
+                        'machines need nothing else')
+    parser.add_argument('--resume', nargs='?', const='auto', metavar='CHECKPOINT',
+                        help='continue from this checkpoint of the same run; without a value, from '
+                        'the latest one in the work folder')
+    parser.add_argument('--patience', type=int, metavar='N', help='stop after N validations in a '
+                        'row without a better one (default: train all epochs; rates that fall to '
+                        'zero over all epochs, as in our configs, gain most at the end)')
+    parser.add_argument('--no-validate', action='store_true',
+                        help='do not evaluate during training')
+    parser.add_argument('--no-test', action='store_true',
+                        help='do not test the best checkpoint after training')
+    parser.add_argument('--report', action=argparse.BooleanOptionalAction,
+                        default=argv is not None, help='after the test, write report.html and the '
+                        'pictures of prototypes for mmcluspro demo (default: yes for the command '
+                        'mmcluspro, no for tools/train.py)')
+    parser.add_argument('--auto-scale-lr', action='store_true',
+                        help='scale the learning rate with the batch size')
+    parser.add_argument('--no-persistent-workers', action='store_true',
+                        help='restart the dataloader workers in each epoch')
+    add_common_flags(parser)
+    parser.set_defaults(log='full' if argv is None else 'short')
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains, then tests the checkpoint that was best on validation."""
+    from mmcluspro.datasets.table_file import Columns
+    from mmcluspro.engine.config_fields import check_fields, check_precision, check_shared_memory
+    from mmcluspro.engine.launch import load_config
+    from mmcluspro.engine.precision import use_mixed_precision
+    from mmcluspro.engine.ranks import is_first_process, lost_rank
+    from mmcluspro.engine.signals import STOP, Stopped, leave_code
+    from mmcluspro.utils.locks import work_lock
+
+    from .own_photos import is_photos, own_config, store_features
     args = parse_args(argv)
     # A full disk must not fill the screen with tracebacks of the log.
     logging.raiseExceptions = False
@@ -107,6 +164,8 @@ def stop_early(cfg: Config, patience: int) -> None:
 
 
 def _how_to_go_on(work_dir: str) -> str:
+    from mmcluspro.engine.checkpoint import find_resumable
+    from mmcluspro.engine.hooks.console_text import short_path
     start = find_resumable(work_dir)
     if start is None:
         return f'There is no checkpoint in {work_dir} yet: run the same command again.'
@@ -114,6 +173,14 @@ def _how_to_go_on(work_dir: str) -> str:
 
 
 def _train(cfg: Config, args: argparse.Namespace) -> None:
+    from mmengine.dist import barrier
+
+    from mmcluspro.artefact.save import make_standalone
+    from mmcluspro.engine.checkpoint import find_resumable
+    from mmcluspro.engine.launch import build_runner
+    from mmcluspro.engine.ranks import is_first_process
+
+    from .own_methods import deliver
     if args.resume is not None:
         start = find_resumable(cfg.work_dir) if args.resume == 'auto' else args.resume
         cfg.resume, cfg.load_from = start is not None, str(start) if start else cfg.load_from

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mmcluspro.flags.model_flags import model_options
-from mmcluspro.flags.predict_flags import parse_demo as parse_args
+from mmcluspro.cli.apps import parse_demo as parse_args
+from mmcluspro.cli.flags import model_options
 
 # Gradio serves what lies in the second one as it is, so that uploads must not get there.
 UPLOADS, PICTURES = 'uploads', 'examples'

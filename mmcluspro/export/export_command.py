@@ -10,11 +10,11 @@ import numpy as np
 
 from mmcluspro.api import load
 from mmcluspro.artefact.pairs import read_pairs
-from mmcluspro.flags.model_flags import model_options
-from mmcluspro.flags.predict_flags import parse_export
+from mmcluspro.cli.apps import parse_export
+from mmcluspro.cli.flags import model_options
+from mmcluspro.utils.files import writable
 
 from .check import TOLERANCE, Difference, largest_difference, require_portable
-from .files import writable
 from .image_side import ImageSide, require_onnx, write_half, write_int8, write_onnx
 from .text_table import asked_candidates, make_table, write_table
 

@@ -20,9 +20,8 @@ from mmcluspro.evaluation import chosen_meta
 from mmcluspro.models import Candidates
 from mmcluspro.models.state import training_only_prefixes
 from mmcluspro.utils.digest import arrays_digest
+from mmcluspro.utils.files import writable
 from mmcluspro.utils.plain_files import read_npz
-
-from .files import writable
 
 
 def describe(model: TrainedModel) -> tuple[dict[str, Any], list[str]]:

@@ -116,6 +116,30 @@ def atomic_path(path: str | Path, keep_first: bool = False,
         remove(path.parent, part)
 
 
+@contextmanager
+def writable(path: str | Path) -> Iterator[Path]:
+    """As :func:`atomic_path` for a file that the user asked for: its folder is made.
+
+    Args:
+        path (str | Path): The file to write.
+
+    Yields:
+        Path: The file to write to, with the same suffix.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path, keep_suffix=True) as part:
+            yield part
+    except OSError as error:
+        raise ValueError(
+            f'{path} cannot be written ({error.strerror or error}). Choose another place.'
+        ) from None
+
+
 def _touch(part: Path, path: Path) -> None:
     """Fails before the work, not after it, with the name that the user gave."""
     try:
@@ -190,6 +214,12 @@ def configs_folder() -> Path:
     """Folder of the shipped configs: that of the installed package, or of the repository."""
     installed = PACKAGE / '.mim' / 'configs'
     return installed if installed.is_dir() else PACKAGE.parent / 'configs'
+
+
+def shipped_model(name: str) -> Path | None:
+    """The file of a model that comes with the package, such as ``'cluspro_shapes'``."""
+    path = WEIGHTS / f'{name}.safetensors'
+    return path if name.isidentifier() and path.is_file() else None
 
 
 def weights_file(name: str) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mmcluspro.flags.picture_flags import parse_accuracy as parse_args
+from mmcluspro.cli.pictures import parse_accuracy as parse_args
 from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import csv_text
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from mmcluspro.cli.pictures import parse_cases as parse_args
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.flags.picture_flags import parse_cases as parse_args
 
 from .options import open_checkpoints, run_names, save_and_say
 from .phase_answers import PhaseAnswers, answer_phase

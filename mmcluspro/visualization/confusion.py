@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from mmcluspro.flags.picture_flags import MOST
-from mmcluspro.flags.picture_flags import parse_confusion as parse_args
+from mmcluspro.cli.pictures import MOST
+from mmcluspro.cli.pictures import parse_confusion as parse_args
 from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import csv_text
 

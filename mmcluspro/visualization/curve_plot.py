@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mmcluspro.cli.pictures import parse_curves as parse_args
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.evaluation.curve import Curve
-from mmcluspro.flags.picture_flags import parse_curves as parse_args
 from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import read_json, verified, with_checksum
 

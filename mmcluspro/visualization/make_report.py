@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mmcluspro.artefact.prototype_images import PrototypeImages
-from mmcluspro.flags.picture_flags import parse_report as parse_args
+from mmcluspro.cli.pictures import parse_report as parse_args
 
 from .options import open_checkpoints, open_phase
 from .phase_answers import answer_phase

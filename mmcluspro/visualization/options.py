@@ -13,11 +13,11 @@ from mmengine.config import Config
 from mmcluspro.api import load
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.load import read_checkpoint
+from mmcluspro.cli.flags import model_options
 from mmcluspro.datasets import CZSLDataset
 from mmcluspro.engine.hooks.console_text import weight_files
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
-from mmcluspro.flags.model_flags import model_options
 from mmcluspro.utils.device import find_device
 
 from .style import save
@@ -29,7 +29,7 @@ def open_checkpoints(paths: Sequence[str], args: argparse.Namespace) -> tuple[
 
     Args:
         paths (Sequence[str]): Checkpoints of the same label space.
-        args (argparse.Namespace): Flags of :func:`~mmcluspro.flags.shared_flags.add_run_flags`.
+        args (argparse.Namespace): Flags of :func:`~mmcluspro.cli.flags.add_run_flags`.
 
     Returns:
         tuple: The models, and the dataset.
@@ -74,7 +74,7 @@ def open_phase(model: TrainedModel, phase: str, args: argparse.Namespace) -> CZS
     Args:
         model (TrainedModel): Of :func:`open_checkpoints`.
         phase (str): 'train', 'val' or 'test'.
-        args (argparse.Namespace): Flags of :func:`~mmcluspro.flags.shared_flags.add_run_flags`.
+        args (argparse.Namespace): Flags of :func:`~mmcluspro.cli.flags.add_run_flags`.
     """
     return model.dataset(phase, _config(args) if args.config else None,
                          **(dict(data_root=args.data_root) if args.data_root else {}))

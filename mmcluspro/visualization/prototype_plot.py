@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mmcluspro.artefact import TrainedModel
+from mmcluspro.cli.pictures import parse_prototypes as parse_args
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.flags.picture_flags import parse_prototypes as parse_args
 
 from .options import open_checkpoints, save_and_say
 from .phase_run import evenly, picture, run_phase

@@ -16,10 +16,10 @@ from PIL import Image
 
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.prototype_images import PrototypeImages
+from mmcluspro.cli.pictures import MAX_IMAGES
 from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
 from mmcluspro.evaluation import PredictionMetric
 from mmcluspro.evaluation.curve import Curve
-from mmcluspro.flags.picture_flags import MAX_IMAGES
 from mmcluspro.registry import HOOKS
 
 from .class_tables import write_tables

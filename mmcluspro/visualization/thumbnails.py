@@ -15,8 +15,8 @@ from mmcluspro.artefact.prototype_images import (
     as_jpeg,
     bank_digest,
 )
+from mmcluspro.cli.pictures import MAX_IMAGES
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.flags.picture_flags import MAX_IMAGES
 
 from .cases import choose_cases
 from .phase_answers import PhaseAnswers

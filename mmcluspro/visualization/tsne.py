@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mmcluspro.artefact import TrainedModel
-from mmcluspro.flags.picture_flags import parse_tsne as parse_args
+from mmcluspro.cli.pictures import parse_tsne as parse_args
 from mmcluspro.requirements import extra_command
 
 from .options import open_checkpoints, run_names, save_and_say

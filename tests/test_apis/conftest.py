@@ -6,6 +6,7 @@ import torch
 from mmengine.registry import DefaultScope
 from torch import nn
 
+from mmcluspro.artefact.spec import describe
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
@@ -17,9 +18,8 @@ CALIBRATION = {
 }
 
 
-def write_checkpoint(path, name='baseline_shapes.py', calibration=CALIBRATION, text=None,
-                     **options):
-    """Writes what training would: weights, config and label space."""
+def write_checkpoint(path, name='baseline_shapes.py', calibration=CALIBRATION, **options):
+    """Writes what training would: weights, description and label space."""
     cfg = read_config(ROOT / 'configs' / name)
     cfg.merge_from_dict(options)
     torch.manual_seed(0)
@@ -31,8 +31,8 @@ def write_checkpoint(path, name='baseline_shapes.py', calibration=CALIBRATION, t
     dataset = ShapesCZSL(phase='train', lazy_init=True)
     torch.save({
         'state_dict': model.state_dict(),
-        'meta': dict(cfg=cfg.pretty_text if text is None else text,
-                     dataset_meta=dataset.metainfo, calibration=calibration),
+        'meta': dict(description=describe(cfg), dataset_meta=dataset.metainfo,
+                     calibration=calibration),
     }, path)
     return path, model.eval()
 

@@ -8,7 +8,6 @@ import torch
 from torch.torch_version import TorchVersion
 
 from mmcluspro import load
-from mmcluspro.artefact.config_text import parse_config
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
@@ -65,36 +64,21 @@ def test_a_published_file_without_prototypes_loads(write, tmp_path):
     assert not load(path).network.training
 
 
-@pytest.mark.parametrize('line', [
-    '__import__("os").mkdir("owned")', 'import os', 'a = open("owned", "w")',
-    'a = [x for x in (1, 2)]', 'a = dict(**{"b": 1})', 'a = {**{"b": 1}}', 'a = "x".join(["b"])'])
-def test_a_config_text_is_read_and_never_run(line, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r'evil\.pth, meta\.cfg: the config inside cannot be read'):
-        parse_config(f'model = dict(type="A")\n{line}\n', 'evil.pth')
-    assert not list(tmp_path.iterdir())
-
-
-def test_literals_of_every_kind_are_read():
-    text = "a = dict(b=[1, -2.5, None], c=(True, 'x'), d={'e': {1}}, f=float('inf'))\ng = inf\n"
-    cfg = parse_config(text, 'x')
-    assert cfg['a'] == dict(b=[1, -2.5, None], c=(True, 'x'), d={'e': {1}}, f=float('inf'))
-    assert cfg['g'] == float('inf')
-
-
-def test_a_checkpoint_whose_config_would_run_code_is_refused(write, tmp_path):
-    _, model = write(tmp_path / 'good.pth')
-    text = ('model = dict(type="mmcluspro.CompositionalClassifier", '
-            'backbone=dict(type="os.system", command="true"), head=dict(type="x"))')
-    path, _ = write(tmp_path / 'evil.pth', text=text)
-    with pytest.raises(ValueError, match=r"evil\.pth.* refused.*type is 'os\.system'"):
+def test_a_checkpoint_without_a_description_says_why(write, tmp_path):
+    path, _ = write(tmp_path / 'm.pth')
+    content = safe_load(path)
+    del content['meta']['description']
+    content['meta'].update(cfg='model = dict()', no_description='model.neck is a poem')
+    torch.save(content, path)
+    with pytest.raises(ValueError, match=r'm\.pth, meta: it does not describe its model, because '
+                       r'model\.neck is a poem\. Give your config file with --config'):
         load(path)
 
 
 @pytest.mark.parametrize('content, reason', [
     ({'a': 1}, 'no state_dict and meta'),
     ({'state_dict': {}, 'meta': {}}, "no meta field 'dataset_meta'"),
-    ({'state_dict': {}, 'meta': {'dataset_meta': {'space': SPACE}}}, "no meta field 'cfg'"),
+    ({'state_dict': {}, 'meta': {'dataset_meta': {'space': SPACE}}}, "no meta field 'description'"),
     ({'state_dict': {'a': 3}, 'meta': {}}, "key 'a': a int was found where a tensor is expected"),
     ({'state_dict': {'a': torch.tensor([1, float('nan')])}, 'meta': {}},
      "key 'a': the weights of 1 of 1 tensors are not finite"),

@@ -63,7 +63,8 @@ def test_the_test_has_the_numbers_of_the_command(trained, data, tmp_path):
 def test_a_file_answers_as_the_model(trained, data):
     model, folder = trained
     loaded = cz.load(folder / 'epoch_1.pth', device='cpu')
-    assert cz.test(loaded, data) == cz.test(model, data)
+    saved = cz.load(model.save(folder / 'small.safetensors'), device='cpu')
+    assert cz.test(saved, data) == cz.test(loaded, data) == cz.test(model, data)
     pictures = [ShapesCZSL(phase='test').get_data_info(i)['img'] for i in (0, 300)]
     scores = loaded.scores(pictures, pairs=[('red', 'star'), ('shiny', 'circle')])
     assert scores.shape == (2, 2) and (scores >= 0).all() and (scores.sum(1) <= 1).all()

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from mmcluspro import cli
+from mmcluspro.artefact import results
 from mmcluspro.cli import (
     extract_features,
     make_split,
     own_photos,
     own_routes,
     predict,
-    result_file,
     review,
 )
 from mmcluspro.datasets.folder_tree import scan_folders
@@ -70,15 +70,15 @@ def test_a_split_of_a_table_and_of_folders(tmp_path, capsys):
 
 def test_a_result_of_other_columns_is_not_continued(tmp_path):
     path = tmp_path / 'x.csv'
-    result_file.ResultFile(path, {}, 1).close()
+    results.ResultFile(path, {}, 1).close()
     header = path.read_text()
     for text in ('cut', 'image,other\n'):
         path.write_text(text)
         with pytest.raises(ValueError, match='x.csv: it has other columns than this command '
                            'writes. Give another --out, or remove the file'):
-            result_file.ResultFile(path, {}, 1)
+            results.ResultFile(path, {}, 1)
     path.write_text(header.replace('"', '') + 'a,,1,,,,,,\n')  # as a spreadsheet saves it
-    result = result_file.ResultFile(path, {}, 1)
+    result = results.ResultFile(path, {}, 1)
     result.close()
     assert result.done == dict(a=dict(error=None, abstained=True))
     assert path.read_text().startswith(header + '"a","",1,')
@@ -86,9 +86,9 @@ def test_a_result_of_other_columns_is_not_continued(tmp_path):
 
 def test_lines_of_a_result_that_are_no_records_are_dropped(tmp_path):
     path = tmp_path / 'x.jsonl'
-    result_file.ResultFile(path, {}, 1).close()
+    results.ResultFile(path, {}, 1).close()
     path.write_text('{"image": "a"}\n7\n{"other": 1}\n{"imag')
-    result = result_file.ResultFile(path, {}, 1)
+    result = results.ResultFile(path, {}, 1)
     result.close()
     assert path.read_text() == '{"image": "a"}\n' and list(result.done) == ['a']
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mmcluspro import __version__, cli
-from mmcluspro.cli import check_data, test, train
+from mmcluspro.cli import check_data, extract_features, flags, test, train
 from mmcluspro.cli import main as run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,11 +128,10 @@ def test_flags_offer_what_the_package_knows():
     from mmcluspro.datasets.splits import PHASES
     from mmcluspro.evaluation import WORLDS
     from mmcluspro.features.writer import DTYPES
-    from mmcluspro.flags import data_flags, shared_flags
-    assert tuple(shared_flags.PHASES) == tuple(PHASES)
-    assert tuple(shared_flags.WORLDS) == tuple(WORLDS)
+    assert tuple(flags.PHASES) == tuple(PHASES)
+    assert tuple(flags.WORLDS) == tuple(WORLDS)
     for dtype in DTYPES:
-        assert data_flags.parse_extract_features(['a.py', '--dtype', dtype]).dtype == dtype
+        assert extract_features.parse_args(['a.py', '--dtype', dtype]).dtype == dtype
 
 
 def test_an_option_without_a_value_is_named(capsys):

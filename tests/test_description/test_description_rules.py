@@ -4,7 +4,6 @@ import threading
 import pytest
 from torch import nn
 
-from mmcluspro.artefact.config_text import LENGTH, parse_config
 from mmcluspro.artefact.load import _space
 from mmcluspro.artefact.spec import Refusal, describe
 from mmcluspro.artefact.towers import _towers, given_weights, limited
@@ -72,12 +71,6 @@ def test_numbers_are_counted_in_one_thread_and_where_there_are_some():
         other.join()
         with pytest.raises(FileError, match='x.pth.*more than 10 numbers'):
             nn.Linear(3, 1)
-
-
-@pytest.mark.parametrize('text', [None, 'a' * (LENGTH + 1)])
-def test_a_config_is_text_of_some_length(text):
-    with pytest.raises(FileError, match=f'x.pth.*text of at most {LENGTH:,} characters expected'):
-        parse_config(text, 'x.pth')
 
 
 def test_labels_of_a_checkpoint_are_there_and_not_endless(monkeypatch):

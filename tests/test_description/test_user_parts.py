@@ -10,11 +10,11 @@ from mmengine.registry import DefaultScope
 
 from mmcluspro import load
 from mmcluspro.artefact.spec import Refusal, checked, describe, import_modules
+from mmcluspro.cli.flags import add_model_flags, model_options
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
-from mmcluspro.flags.model_flags import add_model_flags, model_options
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.files import WEIGHTS
 

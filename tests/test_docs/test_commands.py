@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from mmcluspro.cli.command_table import COMMANDS
+from mmcluspro.cli import COMMANDS
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,9 +8,9 @@ import torch
 from mmengine.hooks import Hook
 from PIL import Image
 
+from mmcluspro.artefact.save import published
 from mmcluspro.artefact.trained_on import FIELD, TrainedOn
 from mmcluspro.datasets import TableCZSL
-from mmcluspro.export.publish import published
 from mmcluspro.utils.safe_load import safe_load
 
 WORDS = ['red', 'blue', 'green', 'striped'], ['star', 'circle', 'square', 'ring']

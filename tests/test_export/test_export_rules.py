@@ -1,5 +1,4 @@
 """Tables, files and preparations that an export refuses or describes."""
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from mmcluspro.export.export_command import TOLERANCE, _judge
 from mmcluspro.export.image_side import ImageSide
 from mmcluspro.export.text_table import TEXTS, describe, read_table, write_table
 
-publish = import_module('mmcluspro.export.publish')  # the package has a function of that name
 RESIZE = dict(step='resize', size=40, edge='short', backend='pillow', interpolation='bilinear')
 CROP = dict(step='crop', size=[32, 32])
 
@@ -110,19 +108,3 @@ def test_a_graph_that_differs_from_torch_is_not_kept(features, scores, name, goo
     else:
         with pytest.raises(ValueError, match='m.onnx was not written: its features differ'):
             _judge(found, name, Path('m.onnx'))
-
-
-@pytest.mark.parametrize('described', [True, False])
-def test_a_description_that_is_refused_is_left_out_or_an_error(described, monkeypatch):
-    def refuse(file):
-        raise FileError('x.pth', 'the description was refused', 'Give --import.')
-
-    monkeypatch.setattr(publish.CheckpointFile, 'spec', refuse)
-    meta = dict(cfg='a = 1', dataset_meta=dict(space={}), **(
-        dict(description={}) if described else {}))
-    checkpoint = dict(meta=meta, state_dict=dict(w=torch.ones(1)))
-    if described:
-        assert publish.published(checkpoint, 'x.pth')['state_dict']['w'].item() == 1
-    else:
-        with pytest.raises(FileError, match='the description was refused'):
-            publish.published(checkpoint, 'x.pth')

@@ -10,10 +10,10 @@ from torch import nn
 
 from mmcluspro.artefact import TrainedModel, phases
 from mmcluspro.artefact.prototype_images import NAME, PrototypeImages, as_jpeg
+from mmcluspro.cli.pictures import parse_cases
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes
-from mmcluspro.flags.picture_flags import parse_cases
 from mmcluspro.models import Candidates
 from mmcluspro.models.prototypes import PrototypeBank
 from mmcluspro.visualization import (

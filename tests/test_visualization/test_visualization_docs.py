@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mmcluspro.cli.command_table import GROUPS
+from mmcluspro.cli import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'docs' / 'visualization.md'

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS = (
-    ('version', 'requirements', 'errors', 'fields', 'registry', 'utils', 'flags'),
+    ('version', 'requirements', 'errors', 'fields', 'registry', 'utils'),
     ('features', ),
     ('datasets', ),
     ('models', ),

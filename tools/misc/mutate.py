@@ -36,8 +36,6 @@ SECONDS = 10
 READERS: dict[str, Reader] = {
     'checkpoint': Reader(checkpoints.make_checkpoint, checkpoints.read_checkpoint_file, True,
                          checkpoints.types_of_checkpoint),
-    'checkpoint of before': Reader(checkpoints.make_old_checkpoint,
-                                   checkpoints.read_checkpoint_file, True),
     **{f'checkpoint {name}': Reader(checkpoints.make_newest(config),
                                     checkpoints.read_checkpoint_file, True,
                                     checkpoints.types_of_newest(config))

@@ -2,8 +2,8 @@
 
 The same as ``mmcluspro publish``.
 """
+from mmcluspro.cli.publish import main
 from mmcluspro.engine.messages import run_command
-from mmcluspro.export.publish import main
 
 if __name__ == '__main__':
     run_command(main)

@@ -1,16 +1,14 @@
 """Describes the model in each checkpoint, as plain data."""
 from typing import Any
 
-import numpy as np
-import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmcluspro.artefact.save import word_vectors
 from mmcluspro.artefact.spec import Refusal, describe
 from mmcluspro.datasets.names import RULES
 from mmcluspro.errors import reason_of
 from mmcluspro.models.state import training_only_prefixes
-from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import HOOKS
 from mmcluspro.utils.download import keep_file
 
@@ -39,11 +37,12 @@ class DescriptionHook(Hook):
         model = unwrap(runner.model)
         checkpoint['meta']['training_only'] = list(training_only_prefixes(model))
         if self._fixed is None:
-            self._fixed = dict(towers=_keep_towers(runner), word_vectors=_words(model))
+            self._fixed = dict(towers=_keep_towers(runner), word_vectors=word_vectors(model))
         checkpoint['meta'].update({name: part for name, part in self._fixed.items() if part})
         try:
             checkpoint['meta']['description'] = describe(_spelled_out(runner))
         except Refusal as refusal:
+            checkpoint['meta']['no_description'] = str(refusal)
             if not self._warned:
                 runner.logger.warning(
                     f'The checkpoints cannot describe their model: {refusal}. Prediction from '
@@ -61,14 +60,6 @@ def _keep_towers(runner: Runner) -> dict[str, str]:
         runner.logger.warning(f'The frozen weights cannot be kept on this machine '
                               f'({reason_of(error)}): predict with --weights {given}.')
         return {}
-
-
-def _words(model: Any) -> dict[str, Any]:
-    """Common words with their vectors, in half precision."""
-    text = getattr(model.head, 'text', None)
-    words = text.kept_words() if isinstance(text, WordTableText) else {}
-    return dict(words='\n'.join(words), vectors=torch.from_numpy(
-        np.stack(list(words.values())).astype(np.float16))) if words else {}
 
 
 def _spelled_out(runner: Runner) -> dict[str, Any]:

@@ -64,15 +64,8 @@ def types_of_newest(config: str) -> Callable[[Path, np.random.Generator], Path]:
     return types
 
 
-def make_old_checkpoint(folder: Path) -> Path:
-    content = checkpoint_content()
-    del content['meta']['description']
-    torch.save(content, folder / 'old.pth')
-    return folder / 'old.pth'
-
-
 def make_published(folder: Path) -> Path:
-    from mmcluspro.export import publish
+    from mmcluspro.artefact.save import publish
     return publish(make_checkpoint(folder), folder / 'model.pth')
 
 

@@ -2,7 +2,7 @@
 import argparse
 from collections.abc import Sequence
 
-from .shared_flags import add_out_flag, add_run_flags, make_parser, parsed
+from .flags import add_out_flag, add_run_flags, make_parser, parsed
 
 MOST = 16  # classes in a confusion matrix: as many as are legible at the text width of a paper
 MAX_IMAGES = 2000  # training images to search for those near a prototype
