@@ -47,7 +47,8 @@ DATASETS = HelpfulRegistry(
 TRANSFORMS = HelpfulRegistry(
     'transform', parent=MMENGINE_TRANSFORMS, scope='mmcluspro', locations=['mmcluspro.datasets'])
 METRICS = HelpfulRegistry(
-    'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=['mmcluspro.evaluation'])
+    'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=[
+        'mmcluspro.evaluation.metric', 'mmcluspro.evaluation.prediction'])
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
     locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.run_hooks'])

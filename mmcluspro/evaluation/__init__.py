@@ -1,46 +1,68 @@
-"""Compositional zero-shot metrics: pure functions and the registered metric."""
-from .calibration import (
-    PREFERENCES,
-    Calibration,
-    Chosen,
-    asked_calibration,
-    chosen_meta,
-    expected_calibration_error,
-    probabilities,
-    read_chosen,
-)
-from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
-from .feasibility import (
-    WORLDS,
-    Evaluation,
-    PairGroups,
-    feasibility_scores,
-    feasible_pairs,
-    head_feasibility,
-    phase_worlds,
-    threshold_candidates,
-    world_candidates,
-)
-from .margins import Margins, log_scores, reduce_scores
-from .metric import CZSLMetric, calculate
-from .prediction import (
-    Answers,
-    ClassRow,
-    Outcomes,
-    PredictionMetric,
-    abstaining,
-    accuracies,
-    by_class,
-    class_tables,
-    reduce_answers,
-)
+"""Compositional zero-shot metrics.
 
-__all__ = [
-    'Answers', 'CZSLMetric', 'Calibration', 'Chosen', 'ClassRow', 'Curve', 'Evaluation', 'Margins',
-    'Outcomes', 'PREFERENCES', 'PairGroups', 'PredictionMetric', 'WORLDS', 'abstaining',
-    'accuracies', 'asked_calibration', 'by_class', 'calculate', 'chosen_meta',
-    'class_tables', 'czsl_curve', 'exact_metrics', 'expected_calibration_error',
-    'feasibility_scores', 'feasible_pairs', 'head_feasibility', 'log_scores', 'phase_worlds',
-    'probabilities', 'read_chosen', 'reduce_answers', 'reduce_scores', 'standard_curve',
-    'standard_metrics', 'threshold_candidates', 'world_candidates'
-]
+:func:`calculate` and the curves need NumPy only, and are all that importing this package imports.
+The registered metrics and what prepares them are imported when they are first used.
+"""
+# ruff: noqa: F401
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .curve import Curve, czsl_curve, exact_metrics, standard_curve, standard_metrics
+from .intervals import intervals
+from .margins import Margins, PairGroups, calculate, reduce_scores
+
+if TYPE_CHECKING:
+    from .calibration import (
+        PREFERENCES,
+        Calibration,
+        Chosen,
+        asked_calibration,
+        chosen_meta,
+        expected_calibration_error,
+        probabilities,
+        read_chosen,
+    )
+    from .feasibility import (
+        WORLDS,
+        Evaluation,
+        feasibility_scores,
+        feasible_pairs,
+        head_feasibility,
+        phase_worlds,
+        threshold_candidates,
+        world_candidates,
+    )
+    from .metric import CZSLMetric
+    from .prediction import (
+        Answers,
+        ClassRow,
+        Outcomes,
+        PredictionMetric,
+        abstaining,
+        accuracies,
+        by_class,
+        class_tables,
+        reduce_answers,
+    )
+    from .tensors import log_scores
+
+__all__ = ['CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Evaluation', 'PairGroups',
+           'PredictionMetric', 'calculate', 'czsl_curve', 'exact_metrics', 'intervals',
+           'probabilities', 'reduce_scores', 'standard_curve', 'standard_metrics']
+
+PLACES = dict(
+    calibration=('PREFERENCES', 'Calibration', 'Chosen', 'asked_calibration', 'chosen_meta',
+                 'expected_calibration_error', 'probabilities', 'read_chosen'),
+    feasibility=('WORLDS', 'Evaluation', 'feasibility_scores', 'feasible_pairs',
+                 'head_feasibility', 'phase_worlds', 'threshold_candidates', 'world_candidates'),
+    metric=('CZSLMetric', ),
+    prediction=('Answers', 'ClassRow', 'Outcomes', 'PredictionMetric', 'abstaining', 'accuracies',
+                'by_class', 'class_tables', 'reduce_answers'),
+    tensors=('log_scores', ))
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in PLACES.items():
+        if name in names:
+            return getattr(import_module(f'{__name__}.{module}'), name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -26,8 +26,8 @@ from torch import Tensor
 from mmcluspro.errors import shown
 
 from .curve import czsl_curve
-from .feasibility import PairGroups
-from .margins import BLOCK, Top, accumulate, as_matrix, log_scores, top_of_groups
+from .margins import BLOCK, PairGroups, Top, accumulate
+from .tensors import as_matrix, log_scores, order_of, top_of_groups
 
 INVERSE_TEMPERATURES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 NUM_BINS = 15
@@ -104,30 +104,29 @@ def reduce_log_sums(scores: Tensor | Sequence[Tensor], targets: Tensor, groups: 
         link (str): As in :func:`probabilities`.
     """
     num, step = groups.num, max(1, BLOCK // len(groups.group))
-    groups = groups.to(scores[0].device)
-    parts: list[list[Tensor]] = []
+    matrix = scores if isinstance(scores, Tensor) else as_matrix(scores)
+    parts: list[list[np.ndarray]] = []
     for start in range(0, len(targets), step):
-        block = scores[start:start + step]
-        z = log_scores(block if isinstance(block, Tensor) else as_matrix(block), link)
+        z = log_scores(matrix[start:start + step], link)
         target = targets[start:start + step].to(z.device)
-        member = groups.group[target.cpu()][:, None]  # (B, 1)
-        top = top_of_groups(z, groups, 1, torch.empty_like(z))
-        best_unseen = accumulate(Top(*(part[:, :-1].cpu() for part in top)))
-        best = torch.where(member == num, top.pair[:, -1].cpu(), best_unseen.pair[..., 0])
-        status = (best == target.cpu()[:, None]).double()
-        feasible = (member >= torch.arange(num)) & (member <= num)
+        member = groups.group[target.cpu().numpy()][:, None]  # (B, 1)
+        top = top_of_groups(z, groups, 1)
+        best_unseen = accumulate(Top(top.score[:, :-1], top.pair[:, :-1]))
+        best = np.where(member == num, top.pair[:, -1], best_unseen.pair[..., 0])
+        status = (best == target.cpu().numpy()[:, None]).astype(np.float64)
+        feasible = (member >= np.arange(num)) & (member <= num)
         parts.append([
-            z.gather(1, target[:, None])[:, 0].cpu(), top.score[:, -1, 0].cpu(),
-            best_unseen.score[..., 0], status.masked_fill(~feasible, -1),
-            *_group_sums(z, groups, inverse)])
-    return LogSums(*(torch.cat(part).double().numpy() for part in zip(*parts)))
+            z.gather(1, target[:, None])[:, 0].cpu().numpy(), top.score[:, -1, 0],
+            best_unseen.score[..., 0], np.where(feasible, status, -1),
+            *(part.numpy() for part in _group_sums(z, groups, inverse))])
+    return LogSums(*(np.concatenate(part).astype(np.float64) for part in zip(*parts)))
 
 
 def _group_sums(z: Tensor, groups: PairGroups,
                 inverse: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Log-sums over the seen pairs (B, A), and over the unseen ones of groups >= j (B, J, A)."""
     top = z.amax(dim=1, keepdim=True)
-    away = (z - top).float().index_select(1, groups.order)
+    away = (z - top).float().index_select(1, order_of(groups, z.device))
     sizes = [end - start for start, end in zip(groups.bounds, groups.bounds[1:])]
     sums = torch.stack([
         torch.stack([part.sum(dim=1) for part in (away * a).exp_().split(sizes, dim=1)], dim=1)

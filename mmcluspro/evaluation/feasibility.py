@@ -72,57 +72,6 @@ def threshold_candidates(rho: Tensor, seen: Tensor, num: int = 50) -> Tensor:
     return torch.linspace(float(unseen.min()), float(unseen.max()), num, dtype=torch.float64)
 
 
-class PairGroups:
-    """Pairs in groups: threshold j keeps the seen pairs and the unseen ones of groups >= j.
-
-    Args:
-        group (Tensor): Group of each pair, shape (P,): 0 … J - 1 for unseen pairs, J for the seen
-            ones, J + 1 for those that no threshold keeps.
-        num (int): Number of thresholds J.
-
-    Attributes:
-        group (Tensor): As given.
-        outside (Tensor): For J = 1: 0 for the pairs of group j, -inf for the others, shape (2, P).
-        order (Tensor): Indices of the pairs of groups 0 … J, group by group, rising in
-            each; ``order[bounds[j]:bounds[j + 1]]`` is group j.
-    """
-
-    def __init__(self, group: Tensor, num: int) -> None:
-        self.group = group = group.cpu()
-        self.num = num
-        self.outside = torch.empty(0)
-        if num == 1:
-            others = group != torch.arange(2)[:, None]
-            self.outside = torch.zeros(others.shape).masked_fill_(others, -torch.inf)
-        ends = torch.bincount(group, minlength=num + 2).cumsum(0).tolist()
-        self.bounds = [0, *ends[:num + 1]]
-        self.order = group.argsort(stable=True)[:ends[num]]
-
-    @classmethod
-    def all_feasible(cls, seen: Tensor) -> PairGroups:
-        """One threshold that keeps every pair."""
-        return cls(seen.long(), 1)
-
-    @classmethod
-    def from_thresholds(cls, rho: Tensor, seen: Tensor, thresholds: Tensor) -> PairGroups:
-        """Groups for the rule :math:`\\rho > T` (Eq. 15); seen pairs are always feasible.
-
-        Args:
-            rho (Tensor): Feasibility of each pair, shape (P,).
-            seen (Tensor): Which pairs are seen, shape (P,).
-            thresholds (Tensor): Rising thresholds, shape (J,).
-        """
-        num = len(thresholds)
-        passed = torch.searchsorted(thresholds.double(), rho.double())  # thresholds below rho
-        group = torch.where(passed > 0, passed - 1, num + 1)
-        return cls(torch.where(seen, num, group), num)
-
-    def to(self, device: torch.device) -> PairGroups:
-        """Moves the tensors, in place."""
-        self.order, self.outside = self.order.to(device), self.outside.to(device)
-        return self
-
-
 WORLDS = ('closed', 'open')
 
 

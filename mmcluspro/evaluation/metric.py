@@ -25,109 +25,19 @@ from .calibration import (
     fit_calibration,
     reduce_log_sums,
 )
-from .curve import Curve, czsl_curve, exact_metrics, standard_metrics
-from .feasibility import Evaluation, PairGroups, feasibility_scores, threshold_candidates
-from .margins import Margins, check_space, reduce_scores
-
-
-def check_topk(topk: int | Sequence[int]) -> tuple[int, ...]:
-    """``topk`` as a tuple of different positive integers."""
-    values = (topk, ) if isinstance(topk, int) else tuple(topk)
-    whole = all(isinstance(k, int) and not isinstance(k, bool) and k > 0 for k in values)
-    if not values or not whole or len(set(values)) < len(values):
-        raise ValueError(
-            f'topk must be a positive integer or a list of different ones, got {topk!r}.')
-    return values
-
-
-def calculate(scores: Any,
-              targets: Any,
-              seen: Any,
-              pairs: Any = None,
-              topk: int | Sequence[int] = 1,
-              bias_on: str = 'score') -> dict[str, float]:
-    """Calculates all numbers from tensors, arrays or lists.
-
-    Args:
-        scores (Tensor): Finite score of each pair, shape (N, P).
-        targets (Tensor): Index of the true pair, shape (N,).
-        seen (Tensor): Which pairs are seen, shape (P,).
-        pairs (Tensor, optional): (attribute, object) of each pair, shape (P, 2); adds
-            ``attr_acc`` and ``obj_acc``. Defaults to None.
-        topk (int | Sequence[int]): The values of k. The first one has the plain names, another
-            one appends ``_top{k}``. Defaults to 1.
-        bias_on (str): 'score' adds the bias to the numbers of the matrix as they are, which is
-            right for logits; 'log' to their logarithms, which is right for probabilities and
-            is what ``CZSLMetric`` does with the scores of Eq. 13. Defaults to 'score'.
-
-    Returns:
-        dict: Plain floats, in percent except for ``best_bias``.
-
-    Examples:
-        >>> scores = [[0.6, 0.3, 0.1], [0.2, 0.3, 0.4], [0.5, 0.1, 0.4]]
-        >>> numbers = calculate(scores, targets=[0, 2, 2], seen=[True, True, False])
-        >>> numbers['unseen'], numbers['auc_exact']
-        (100.0, 100.0)
-    """
-    if isinstance(scores, (list, tuple)):  # as_tensor would round Python floats to float32
-        scores = np.asarray(scores, np.float64)
-    scores, targets, seen = map(torch.as_tensor, (scores, targets, seen))
-    if scores.ndim != 2 or 0 in scores.shape:
-        raise ValueError(f'scores must have shape (N, P), got {tuple(scores.shape)}.')
-    for name, value, shape in (('targets', targets, scores.shape[:1]),
-                               ('seen', seen, scores.shape[1:])):
-        if value.shape != shape:
-            raise ValueError(f'{name} must have shape {tuple(shape)} to go with scores of shape '
-                             f'{tuple(scores.shape)}, got {tuple(value.shape)}.')
-    outside = (targets < 0) | (targets >= len(seen))
-    if outside.any():
-        row = int(outside.nonzero()[0])
-        raise ValueError(f'targets must be pair indices in [0, {len(seen)}), got '
-                         f'{int(targets[row])} for sample {row} ({int(outside.sum())} such '
-                         'samples).')
-    if pairs is not None:
-        pairs = torch.as_tensor(pairs)
-        if pairs.shape != (len(seen), 2):
-            raise ValueError(
-                f'pairs must have shape ({len(seen)}, 2), got {tuple(pairs.shape)}.')
-    topk = check_topk(topk)
-    margins = reduce_scores(scores.detach(), targets.long(), seen.bool(), pairs, topk,
-                            bias_on=bias_on)
-    return summarise(margins, topk)
-
-
-def summarise(margins: Margins, topk: Sequence[int], threshold: int = 0) -> dict[str, float]:
-    """All numbers in percent; ``best_bias`` in the units of the space of the bias.
-
-    Args:
-        margins (Margins): Of all samples.
-        topk (Sequence[int]): The values of k. The first one has the plain names, another one
-            appends ``_top{k}``.
-        threshold (int): Which threshold. Defaults to 0.
-    """
-    numbers = {}
-    for column, k in enumerate(topk):
-        margin = margins.margin[:, threshold, column]
-        part = standard_metrics(margin, margins.diff[:, column], margins.is_seen)
-        part |= exact_metrics(margin, margins.is_seen)
-        literal = standard_metrics(margins.score_margin[:, threshold, column],
-                                   margins.score_diff[:, column], margins.is_seen)
-        part |= {f'{name}_score': literal[name] for name in ('auc', 'hm')}
-        for name, right in (('attr_acc', margins.attr_right), ('obj_acc', margins.obj_right)):
-            if right is not None:
-                part[name] = 100 * float(right[:, threshold, column].mean())
-        suffix = f'_top{k}' if column else ''
-        numbers.update({name + suffix: value for name, value in part.items()})
-    return numbers
-
-
-def best_threshold(margins: Margins) -> int:
-    """The threshold with the highest standard AUC; of equal ones the most permissive."""
-    return int(np.argmax([
-        standard_metrics(margins.margin[:, j, 0], margins.diff[:, 0], margins.is_seen)['auc']
-        for j in range(margins.margin.shape[1])
-    ]))
-
+from .curve import Curve, czsl_curve
+from .feasibility import Evaluation, feasibility_scores, threshold_candidates
+from .margins import (
+    Margins,
+    PairGroups,
+    best_threshold,
+    calculate,
+    check_space,
+    check_topk,
+    reduce_scores,
+    summarise,
+)
+from .tensors import as_matrix, read_tensor
 
 # Weight of the seen accuracy in the harmonic mean by which validation chooses the seen bias of
 # ``--prefer seen`` and ``--prefer unseen``: one side counts four times as much as the other.
@@ -292,7 +202,7 @@ class CZSLMetric(BaseMetric):
             self._prepare()
         names = [sample.get('img_path', len(self.results) + i)
                  for i, sample in enumerate(data_samples)]
-        scores = [self._score(sample) for sample in data_samples]
+        scores = as_matrix([self._score(sample) for sample in data_samples])
         labels = torch.tensor([[int(sample['attr_label']), int(sample['obj_label'])]
                                for sample in data_samples])
         targets = self._space.lookup(*labels.T)
@@ -306,7 +216,7 @@ class CZSLMetric(BaseMetric):
         link = self.context.link
         bias_on = 'log' if (self.bias_on, link) == ('log', 'log') else 'score'
         margins = reduce_scores(scores, targets, self._seen, self._pairs, self.topk, self._groups,
-                                names, bias_on)
+                                names, bias_on, read_tensor)
         rows = margins.to_rows()
         if self.calibrates:
             sums = reduce_log_sums(scores, targets, self._groups,

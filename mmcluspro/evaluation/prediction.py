@@ -24,7 +24,7 @@ from mmcluspro.registry import METRICS
 
 from .calibration import PREFERENCES, Calibration, Chosen
 from .feasibility import Evaluation
-from .margins import log_scores
+from .tensors import log_scores
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
 LEANINGS = tuple(prefer for prefer in PREFERENCES if prefer != 'balanced')

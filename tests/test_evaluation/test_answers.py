@@ -16,7 +16,7 @@ from mmcluspro.evaluation import (
     reduce_answers,
 )
 from mmcluspro.evaluation.calibration import best_bias, fit_calibration, reduce_log_sums
-from mmcluspro.evaluation.feasibility import PairGroups
+from mmcluspro.evaluation.margins import PairGroups
 from mmcluspro.evaluation.prediction import abstaining, accuracies
 
 SEEN = torch.tensor([True, False, True, True, False])

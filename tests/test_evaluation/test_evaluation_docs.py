@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from mmcluspro.evaluation import metric
+from mmcluspro.evaluation import margins
 
 PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'evaluation.md'
 
 
 def test_examples_in_docstrings_run():
-    assert doctest.testmod(metric) == (0, 3)
+    assert doctest.testmod(margins) == (0, 3)
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason='installed without docs')

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import read_config
 from mmcluspro.evaluation import head_feasibility
-from mmcluspro.evaluation.margins import log_scores
+from mmcluspro.evaluation.tensors import log_scores
 from mmcluspro.models import Candidates
 from mmcluspro.registry import MODELS
 

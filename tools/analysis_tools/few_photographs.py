@@ -38,7 +38,7 @@ from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation.curve import czsl_curve, exact_metrics
 from mmcluspro.evaluation.held_out import CrossValidation
-from mmcluspro.evaluation.margins import log_scores
+from mmcluspro.evaluation.tensors import log_scores
 from mmcluspro.features.source import source_facts
 from mmcluspro.features.writer import PhaseWriter, start_folder
 from mmcluspro.models.candidates import Candidates
