@@ -22,12 +22,11 @@ class CZSLDataset(BaseDataset):
     :func:`repr` shows.
 
     A sample has ``img_path`` (or ``img``), for files their ``name`` in the data,
-    ``attr_label``, ``obj_label``,
-    ``pair_label`` (row of ``self.space.pairs``) and ``gt_label`` (the same, for
-    mmpretrain's own tools). ``metainfo`` has ``space`` (see
-    :meth:`CompositionSpace.to_dict`), ``known_pairs`` (the pairs of all three
-    phases, rows of attribute and object index) and ``classes`` (the raw names
-    of the pairs), so that a checkpoint carries the label space.
+    ``attr_label``, ``obj_label``, ``pair_label`` (row of ``self.space.pairs``) and, for classifiers
+    of mmpretrain, ``gt_label``: its row among the pairs of all three phases, the same in each
+    phase. ``metainfo`` has ``space`` (see :meth:`CompositionSpace.to_dict`), ``known_pairs`` (the
+    pairs of all phases, rows of attribute and object index) and ``classes`` (their raw names), so
+    that a checkpoint carries the label space.
 
     Args:
         space (CompositionSpace): Pairs of the phase.
@@ -60,7 +59,7 @@ class CZSLDataset(BaseDataset):
                  **kwargs: Any) -> None:
         if phase not in PHASES:
             raise ValueError(f"phase must be 'train', 'val' or 'test', got {phase!r}.")
-        self.space = space
+        self.space, self.known = space, known
         self.phase = phase
         self.skipped: dict[str, int] = {}
         self.features = features
@@ -70,7 +69,8 @@ class CZSLDataset(BaseDataset):
         if features is not None:
             pipeline = feature_pipeline(pipeline, features, phase)
         state = space.to_dict()
-        names = [f'{space.attributes[attr]} {space.objects[obj]}' for attr, obj in state['pairs']]
+        names = [f'{known.attributes[attr]} {known.objects[obj]}'
+                 for attr, obj in known.pairs.tolist()]
         metainfo = {'classes': tuple(names), **(metainfo or {}), 'space': state,
                     'known_pairs': known.pairs.tolist()}
         super().__init__(
@@ -115,10 +115,11 @@ class CZSLDataset(BaseDataset):
         obj_index = {name: i for i, name in enumerate(self.space.objects)}
         attr_labels = [attr_index[name] for name in attrs]
         obj_labels = [obj_index[name] for name in objs]
-        pair_labels = self.space.lookup(attr_labels, obj_labels).tolist()
+        pair_labels, known_labels = (space.lookup(attr_labels, obj_labels).tolist()
+                                     for space in (self.space, self.known))
         return [
-            {'attr_label': attr, 'obj_label': obj, 'pair_label': pair, 'gt_label': pair}
-            for attr, obj, pair in zip(attr_labels, obj_labels, pair_labels)
+            {'attr_label': attr, 'obj_label': obj, 'pair_label': pair, 'gt_label': known}
+            for attr, obj, pair, known in zip(attr_labels, obj_labels, pair_labels, known_labels)
         ]
 
     def extra_repr(self) -> list[str]:

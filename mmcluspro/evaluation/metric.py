@@ -97,7 +97,9 @@ class CZSLMetric(BaseMetric):
     ``auc_exact`` and ``hm_exact`` over all biases, ``auc_score`` and ``hm_score`` for a bias that
     is added to the scores as they are, ``attr_acc`` and ``obj_acc`` without a bias; see
     ``docs/evaluation.md``. Reads ``{world}_score``, ``attr_label`` and ``obj_label`` of each
-    data sample and the pairs from ``dataset_meta['space']``.
+    data sample and the pairs from ``dataset_meta['space']``. In the closed world, a classifier of
+    mmpretrain with one class for each of ``dataset_meta['classes']`` will do: its ``pred_score``
+    is read.
 
     ``dataset_meta['evaluation']``, an :class:`~mmcluspro.evaluation.Evaluation`, says how the
     scores are read. The bias is added to log scores: log s for the scores of Eq. 13, s itself
@@ -168,6 +170,7 @@ class CZSLMetric(BaseMetric):
         self.curve: Curve | None = None
         self._thresholds: Tensor | None = None
         self._prepared_for: dict | None = None
+        self._columns: Tensor | None = None
 
     @property
     def context(self) -> Evaluation:
@@ -276,6 +279,8 @@ class CZSLMetric(BaseMetric):
 
     def _score(self, sample: dict) -> Tensor:
         key = f'{self.world}_score'
+        if key not in sample and 'pred_score' in sample and self.world == 'closed':
+            return self._of_classes(sample['pred_score'])
         if key not in sample:
             raise ValueError(f"evaluator.world='{self.world}' needs {key} in every data sample, "
                              f'got {sorted(sample)}; EvaluationHook, one of default_hooks, '
@@ -285,6 +290,19 @@ class CZSLMetric(BaseMetric):
                              f'got shape {tuple(sample[key].shape)}; EvaluationHook, one of '
                              'default_hooks, tells the model which pairs to score.')
         return sample[key].detach()
+
+    def _of_classes(self, scores: Tensor) -> Tensor:
+        """Of a classifier of another project, over the pairs of all phases: those of this one."""
+        known = (self.dataset_meta or {}).get('known_pairs', ())
+        if len(scores) != len(known):
+            raise ValueError(
+                f'pred_score has {len(scores)} numbers, but there are {len(known)} pairs in all '
+                "phases: set head.num_classes to the length of dataset_meta['classes'], which "
+                'gt_label counts.')
+        if self._columns is None:
+            place = {tuple(pair): row for row, pair in enumerate(known)}
+            self._columns = torch.tensor([place[tuple(pair)] for pair in self._pairs.tolist()])
+        return scores.detach()[self._columns.to(scores.device)]
 
     def _prepare(self) -> None:
         """Reads the space and groups its pairs by feasibility.
@@ -298,7 +316,7 @@ class CZSLMetric(BaseMetric):
         space = CompositionSpace.from_dict(self.dataset_meta['space'])  # type: ignore[index]
         self._space = space.open_world() if self.world == 'open' else space
         self._pairs, self._seen = self._space.pairs, self._space.seen
-        self._prepared_for = self.dataset_meta
+        self._prepared_for, self._columns = self.dataset_meta, None
         kept = self._thresholds if self.results else None
         self._thresholds = None
         self._groups = PairGroups.all_feasible(self._seen)

@@ -47,7 +47,7 @@ def test_labels_agree_with_the_rows(layout, cls, phase):
         assert space.objects[sample['obj_label']] == row['obj']
         pair = space.pairs[sample['pair_label']].tolist()
         assert pair == [sample['attr_label'], sample['obj_label']]
-        assert sample['gt_label'] == sample['pair_label']
+        assert dataset.metainfo['classes'][sample['gt_label']] == f'{row["attr"]} {row["obj"]}'
 
 
 def test_metainfo_is_plain_and_carries_the_space(layout, tmp_path):
@@ -59,9 +59,8 @@ def test_metainfo_is_plain_and_carries_the_space(layout, tmp_path):
     assert CompositionSpace.from_dict(meta['space']) == dataset.space
     known = CompositionSpace.from_splits(layout.root, phase='all').pairs.tolist()
     assert meta['known_pairs'] == known and len(known) == 6
-    assert meta['classes'] == tuple(sorted(
-        {f'{a} {o}' for a, o in layout.pairs['train'] + layout.pairs['val']},
-        key=lambda name: tuple(name.split())))
+    every = {f'{a} {o}' for phase in ('train', 'val', 'test') for a, o in layout.pairs[phase]}
+    assert meta['classes'] == tuple(sorted(every, key=lambda name: tuple(name.split())))
     assert meta['source'] == 'test'
 
 
@@ -121,7 +120,7 @@ def test_through_registry_pipeline_and_loader(layout, workers):
     sample = batch['data_samples'][1]
     assert (sample.attr_label, sample.obj_label, sample.pair_label) == tuple(
         dataset.get_data_info(1)[f'{name}_label'] for name in ('attr', 'obj', 'pair'))
-    assert sample.gt_label.tolist() == [sample.pair_label]
+    assert sample.gt_label.tolist() == [dataset.get_data_info(1)['gt_label']]
 
 
 def test_an_unreadable_image_is_named(layout):

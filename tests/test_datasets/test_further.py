@@ -43,7 +43,7 @@ def test_vaw_has_names_of_several_words(tmp_path):
     seen = {dataset.metainfo['classes'][i]: bool(flag) for i, flag in enumerate(dataset.space.seen)}
     assert seen == {'light blue dog': True, 'light blue tennis ball': True, 'wet dog': True,
                     'wet tennis ball': False}
-    assert [dataset.metainfo['classes'][dataset.get_data_info(i)['pair_label']]
+    assert [dataset.metainfo['classes'][dataset.get_data_info(i)['gt_label']]
             for i in range(len(dataset))] == ['wet tennis ball', 'wet dog']
     report = check_dataset(tmp_path, 'vawczsl')
     assert report.ok and report.found['test pairs, unseen'] == 1, report

@@ -84,7 +84,7 @@ def test_samples_look_like_loaded_files(tiny):
             dataset.space.objects[info['obj_label']]) == row[1:3]
     assert dataset.space.pairs[info['pair_label']].tolist() == [info['attr_label'],
                                                                 info['obj_label']]
-    assert info['gt_label'] == info['pair_label']
+    assert dataset.metainfo['classes'][info['gt_label']] == ' '.join(row[1:3])
     assert {info['attr_mode'], info['obj_mode']} <= {0, 1}
 
 

@@ -80,6 +80,9 @@ class EvaluationHook(Hook):
                 head, dataset.space, {metric.world for metric in metrics},
                 any(metric.wants_feasibility for metric in metrics),
                 any(isinstance(metric, PredictionMetric) for metric in evaluator.metrics))
+        else:
+            runner.logger.info(f'{type(unwrap(runner.model)).__name__} has no head of mmcluspro: '
+                               'CZSLMetric reads its pred_score, over the classes of the dataset.')
         self._evaluation = replace(self._evaluation, chosen=chosen)
         evaluator.dataset_meta = dict(dataset.metainfo, evaluation=self._evaluation)
 
