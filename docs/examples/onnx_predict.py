@@ -20,9 +20,9 @@ def open_image(path, background):  # sixteen bits: the upper eight; transparent:
         image = Image.fromarray(np.rint(mixed).astype(np.uint8))
     return image.convert('RGB')
 
-def read_image(path, resize, size, interpolation, background=(255, 255, 255), **_):
+def read_image(path, resize, size, interpolation, background=(255,) * 3, squash=False, **_):
     image = open_image(path, background)  # what follows the cut happens inside the graph
-    edges = [int(resize * edge / min(image.size)) for edge in image.size]
+    edges = [int(resize * edge / (edge if squash else min(image.size))) for edge in image.size]
     image = image.resize(edges, Image.Resampling[interpolation.upper()])
     x, y = (round((edge - size) / 2) for edge in edges)
     return np.asarray(image)[y:y + size, x:x + size]

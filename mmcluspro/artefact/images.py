@@ -21,8 +21,9 @@ from PIL import Image
 from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below, left_out
 from mmcluspro.datasets.picture_file import WHITE, as_bgr, check_size, colour, read_picture
 from mmcluspro.datasets.pixels import apply_steps
+from mmcluspro.models.pixels import Pixels, tower_pixels
 
-from .spec import pipeline_of
+from .spec import describe_pipeline, pipeline_of
 
 CHANNELS = ('BGR', 'RGB')
 LOAD_AND_PACK = ('LoadImageFromFile', 'LoadPicture', 'PackInputs')
@@ -147,9 +148,8 @@ class Preprocessor:
             found or {}).get('background', WHITE)
         self.steps: list[dict[str, Any]] = [] if found is None else list(found['steps'])
         if size and found is not None and not self.steps:
-            self.steps = [
-                dict(step='resize', size=size, edge='short', backend='pillow',
-                     interpolation='bicubic'), dict(step='crop', size=[size, size])]
+            pixels = tower_pixels(description['model']['backbone']) or Pixels.of()
+            self.steps = describe_pipeline(pixels.replace(dict(size=size)).steps())['steps']
 
     def __call__(self, item: Item) -> tuple[Any, str | None]:
         """Reads one image.

@@ -316,14 +316,16 @@ def check_data(value: Any, where: str) -> dict[str, Any]:
 
 
 SIDE = integer(1, 4096)
+STEPS = dict(resize=('edge', 'backend', 'interpolation'), crop=(),
+             fit=('fill', 'backend', 'interpolation'))
 SILENT = ('PackInputs', 'PackMultiTaskInputs', 'Collect')
 
 
 def check_preparation(value: Any) -> dict[str, Any]:
     """The field ``preparation``: which library decodes, and the steps in order."""
     step = record(
-        step=choice('resize', 'crop'), size=either(SIDE, items(SIDE, 2, 2)),
-        edge=optional(choice(*EDGES)), backend=choice(*INTERPOLATIONS),
+        step=choice(*STEPS), size=either(SIDE, items(SIDE, 2, 2)),
+        edge=optional(choice(*EDGES)), fill=integer(0, 255), backend=choice(*INTERPOLATIONS),
         interpolation=choice(*sorted({name for names in INTERPOLATIONS.values()
                                       for name in names})))
     found = record(
@@ -332,14 +334,14 @@ def check_preparation(value: Any) -> dict[str, Any]:
     needs(found, ('decoder', 'steps'), 'preparation')
     for place, entry in enumerate(found['steps']):
         where = f'preparation.steps[{place}]'
-        resize = entry.get('step') == 'resize'
-        needs(entry, ('step', 'size', 'edge', 'backend', 'interpolation') if resize else
-              ('step', 'size'), where)
-        if len(entry) != (5 if resize else 2):
-            raise Refusal(f'{where} has fields that a crop does not have')
-        if isinstance(entry['size'], int) != (resize and entry['edge'] is not None):
+        needs(entry, ('step', ), where)
+        names = ('step', 'size', *STEPS[entry['step']])
+        needs(entry, names, where)
+        if len(entry) != len(names):
+            raise Refusal(f'{where} has fields that a {entry["step"]} does not have')
+        if isinstance(entry['size'], int) != (entry.get('edge') is not None):
             raise Refusal(f'{where}.size must be one number with an edge, two without')
-        if resize and entry['interpolation'] not in INTERPOLATIONS[entry['backend']]:
+        if 'backend' in entry and entry['interpolation'] not in INTERPOLATIONS[entry['backend']]:
             raise Refusal(f'{where}.interpolation must be one that {entry["backend"]} has, '
                           f'got {shown(entry["interpolation"])}')
     return found
@@ -366,6 +368,9 @@ def describe_pipeline(pipeline: Sequence[Any]) -> dict[str, Any]:
             found = _only(fields, where, decoder='cv2', background='white')
             decoder, background = found['decoder'], colour(found['background'])
             behind = dict(background=background and list(background))
+            continue
+        if transform['type'] == 'mmcluspro.PrepareImage':
+            steps.extend(_only(fields, where, steps=[])['steps'])
             continue
         if scope not in ('', 'mmpretrain', 'mmcv') or kind not in (
                 'LoadImageFromFile', 'ResizeEdge', 'Resize', 'CenterCrop', *SILENT):

@@ -31,14 +31,15 @@ def apply_steps(image: np.ndarray, steps: Sequence[dict[str, Any]]) -> np.ndarra
         image (np.ndarray): uint8, shape (H, W, 3).
         steps (Sequence[dict]): ``dict(step='resize', size=224, edge='short',
             interpolation='bicubic', backend='pillow')``, where ``size`` is (width, height) for an
-            ``edge`` of None, and ``dict(step='crop', size=(width, height))``.
+            ``edge`` of None, ``dict(step='crop', size=(width, height))``, and ``dict(step='fit',
+            size=(width, height), fill=0, …)``: as large as fits, with a grey border.
 
     Returns:
         np.ndarray: uint8, shape (H', W', 3).
     """
+    kinds: dict[str, Any] = dict(resize=_resize, crop=_crop, fit=_fit)
     for step in steps:
-        image = _resize(image, **_fields(step)) if step['step'] == 'resize' else _crop(
-            image, *step['size'])
+        image = kinds[step['step']](image, **_fields(step))
     return image
 
 
@@ -64,9 +65,20 @@ def _resize(image: np.ndarray, size: Any, edge: str | None, interpolation: str,
     return np.array(Image.fromarray(image).resize(target, code))
 
 
-def _crop(image: np.ndarray, width: int, height: int) -> np.ndarray:
-    """The middle; what is smaller stays as it is."""
+def _fit(image: np.ndarray, size: Sequence[int], fill: int, interpolation: str,
+         backend: str) -> np.ndarray:
+    """open_clip's ``ResizeKeepRatio`` of the long edge and ``CenterCropOrPad``."""
     rows, columns = image.shape[:2]
+    ratio = max(columns / size[0], rows / size[1])
+    image = _resize(image, [round(columns / ratio), round(rows / ratio)], None, interpolation,
+                    backend)
+    rest = [size[1] - image.shape[0], size[0] - image.shape[1], 0]
+    return np.pad(image, [(side // 2, side - side // 2) for side in rest], constant_values=fill)
+
+
+def _crop(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """The middle; what is smaller stays as it is."""
+    (rows, columns), (width, height) = image.shape[:2], size
     height, width = min(height, rows), min(width, columns)
     top, left = (max(0, int(round(rest / 2.))) for rest in (rows - height, columns - width))
     return image[top:top + height, left:left + width]

@@ -1,5 +1,6 @@
 """Fields of a config: ``data`` and ``clip`` are placed, misspelled ones refused."""
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from multiprocessing import Lock
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from mmengine.config import Config, ConfigDict
 
+from mmcluspro.models.pixels import Pixels, tower_pixels
 from mmcluspro.registry import DATASETS, MODELS
 
 from .messages import NO_ROOM, ConfigError
@@ -25,6 +27,7 @@ def complete(cfg: Config | ConfigDict) -> None:
     fill_in(cfg)
     place_data(cfg)
     place_clip(cfg)
+    place_pixels(cfg)
 
 
 def place_data(cfg: Config | ConfigDict) -> None:
@@ -111,10 +114,11 @@ def merge_options(cfg: Config, options: Mapping[str, Any]) -> None:
         options (Mapping): Values by dotted key.
     """
     ours = {key: value for key, value in options.items()
-            if key.partition('.')[0] in ('data', 'clip')}
-    cfg.merge_from_dict(ours)
-    complete(cfg)
-    cfg.merge_from_dict({key: value for key, value in options.items() if key not in ours})
+            if key.partition('.')[0] in ('data', 'clip', 'pixels')}
+    with following_tower(cfg):
+        cfg.merge_from_dict(ours)
+        complete(cfg)
+        cfg.merge_from_dict({key: value for key, value in options.items() if key not in ours})
 
 
 def _of_the_labels(data: dict[str, Any]) -> ConfigDict:
@@ -164,12 +168,104 @@ def place_clip(cfg: Config | ConfigDict) -> None:
         if str(tower.get('type')).rpartition('.')[2] not in kinds:
             raise ConfigError(f'The config field clip is for models with two towers of CLIP, but '
                               f'{place} is {tower.get("type")}.')
-        tower.update(fields)
+    with following_tower(cfg):
+        for _, tower, _ in towers:
+            tower.update(fields)
     if 'arch' in fields:
         width = _width(fields['arch'])
         for part in (cfg.model.get('neck'), cfg.model.head):
             if part is not None and 'in_channels' in part:
                 part.in_channels = width
+
+
+TOWER_PIXELS = 'mmcluspro.TowerPixels'  # a step of a pipeline
+
+
+def place_pixels(cfg: Config | ConfigDict) -> None:
+    """Puts what the image tower says of its pictures into ``data_preprocessor`` and the pipelines.
+
+    A step ``dict(type='mmcluspro.TowerPixels')`` becomes those that bring a picture to the tower's
+    size; mean and deviation are filled in. What the config says itself stays. The field ``pixels``
+    replaces single facts, such as ``pixels=dict(size=336)``, and is taken out.
+
+    Args:
+        cfg (Config | ConfigDict): Changed in place.
+    """
+    own, model = cfg.pop('pixels', None), cfg.get('model')
+    if not model or 'backbone' not in model:
+        return
+    found = tower_pixels(model.backbone)
+    if own is not None and (found is None or not isinstance(own, dict)):
+        raise ConfigError(f'The config field pixels must be a dict such as dict(size=336), for an '
+                          f'image tower that says its pixels; got {own!r}.')
+    pixels = (found or Pixels.of()).replace(own or {})
+    if found is not None:
+        model.data_preprocessor = {**pixels.normalisation(),
+                                   **(model.get('data_preprocessor') or {}),
+                                   **(pixels.normalisation() if own else {})}
+    _replace_steps(cfg, [dict(type=TOWER_PIXELS)], pixels.steps())
+
+
+@contextmanager
+def following_tower(cfg: Config | ConfigDict) -> Iterator[None]:
+    """Replaces what was filled in from the image tower if the tower changes inside the block."""
+    before = tower_pixels(cfg.get('model', {}).get('backbone'))
+    yield
+    after = tower_pixels(cfg.get('model', {}).get('backbone'))
+    if before is None or after is None or before == after:
+        return
+    said = cfg.model.get('data_preprocessor') or {}
+    for (name, old), new in zip(before.normalisation().items(), after.normalisation().values()):
+        if said.get(name) == old:
+            said[name] = new
+    _replace_steps(cfg, before.steps(), after.steps())
+
+
+def _replace_steps(cfg: Config | ConfigDict, old: list[dict], new: list[dict]) -> None:
+    for name in [*cfg]:
+        if name.endswith(('_dataloader', '_pipeline')):
+            cfg[name] = _with_steps(cfg[name], old, new)
+
+
+def _with_steps(value: Any, old: list[dict], new: list[dict]) -> Any:
+    """A part of a config, with other steps where its pipelines have the old ones."""
+    if isinstance(value, dict):
+        for name in [*value]:
+            value[name] = _with_steps(value[name], old, new)
+    elif isinstance(value, (list, tuple)) and any(isinstance(entry, dict) for entry in value):
+        steps = [_with_steps(entry, old, new) for entry in value]
+        for start in range(len(steps)):
+            if steps[start:start + len(old)] == old:
+                steps[start:start + len(old)] = [ConfigDict(step) for step in new]
+                break
+        return steps
+    return value
+
+
+def pixel_notes(cfg: Config | ConfigDict) -> list[str]:
+    """Where a completed config prepares pictures in another way than its image tower asks for."""
+    backbone = (cfg.get('model') or {}).get('backbone')
+    pixels = tower_pixels(backbone)
+    if pixels is None:
+        return []
+    said, own = cfg.model.get('data_preprocessor') or {}, pixels.normalisation()
+    notes = [f'data_preprocessor.{name} is {said.get(name)}, and {value} for the image tower'
+             for name, value in own.items() if said.get(name) != value]
+    for phase in ('train', 'test'):
+        dataset = (cfg.get(f'{phase}_dataloader') or {}).get('dataset') or {}
+        there = [dict(step) for step in dataset.get('pipeline') or () if str(step.get('type'))
+                 .rpartition('.')[2] in ('ResizeEdge', 'Resize', 'CenterCrop', 'PrepareImage',
+                                         'RandomResizedCrop')]
+        if there and there != pixels.steps():
+            notes.append(f'the {phase} pipeline has {_in_words(there)}, and '
+                         f'{_in_words(pixels.steps())} is what the image tower was trained for')
+    return notes
+
+
+def _in_words(steps: list[dict[str, Any]]) -> str:
+    return ', '.join(f'{step["type"]}('
+                     + ', '.join(f'{name}={value!r}' for name, value in step.items()
+                                 if name not in ('type', 'backend')) + ')' for step in steps)
 
 
 def _width(arch: str) -> int:
@@ -184,7 +280,7 @@ FIELDS = (
     'efficient_conv_bn_eval', 'env_cfg', 'experiment_name', 'final_test',
     'find_unused_parameters', 'launcher', 'load_from',
     'log_level', 'log_processor', 'model', 'model_wrapper_cfg', 'optim_wrapper',
-    'param_scheduler', 'randomness', 'resume', 'runner_type', 'sync_bn', 'test_cfg',
+    'param_scheduler', 'pixels', 'randomness', 'resume', 'runner_type', 'sync_bn', 'test_cfg',
     'test_dataloader', 'test_evaluator', 'test_pipeline', 'train_cfg', 'train_dataloader',
     'train_pipeline', 'val_cfg', 'val_dataloader', 'val_evaluator', 'val_pipeline',
     'vis_backends', 'visualizer', 'work_dir')

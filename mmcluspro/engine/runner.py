@@ -14,7 +14,7 @@ from torch import nn
 from mmcluspro.registry import RUNNERS
 
 from .checkpoint import safe_loading
-from .config_fields import complete
+from .config_fields import complete, pixel_notes
 from .loops import EpochLoop, IterLoop
 
 # The default hooks that mmengine adds where the config does not set them to None.
@@ -43,7 +43,10 @@ class SafeRunner(Runner):
         cfg = deepcopy(cfg)
         complete(cfg)
         kind = cls if network is None else type(cls.__name__, (cls, ), dict(network=network))
-        return super(SafeRunner, kind).from_cfg(cfg)  # type: ignore[misc]
+        runner = super(SafeRunner, kind).from_cfg(cfg)  # type: ignore[misc]
+        for note in pixel_notes(cfg):
+            runner.logger.info(f'Pictures are prepared as the config says: {note}.')
+        return runner
 
     def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
         """Builds the model, unless there is one."""

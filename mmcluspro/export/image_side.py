@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from mmcluspro.models.backbones import DINOv2
 from mmcluspro.models.peft import merge, unmerge
-from mmcluspro.models.peft.lora import LoRAAttention, LoRALayer, adaptable_attention
+from mmcluspro.models.peft.lora import FusedAttention, LoRALayer, adaptable_attention
 from mmcluspro.models.structures import Features, as_features
 from mmcluspro.requirements import extra_command
 
@@ -129,7 +129,7 @@ def open_attention(module: nn.Module) -> Iterator[None]:
     """Computes attention in single steps inside: ONNX has no operator for torch's fused kernel."""
     layers = [layer for layer in module.modules() if adaptable_attention(layer)]
     for layer in layers:
-        layer.forward = LoRAAttention(layer, ()).eval().forward  # type: ignore
+        layer.forward = FusedAttention(layer).eval().forward  # type: ignore
     try:
         yield
     finally:

@@ -32,14 +32,15 @@ def describe(model: TrainedModel) -> tuple[dict[str, Any], list[str]]:
 
     Returns:
         tuple: The description and, in words, what it cannot say. The description has ``resize``
-        (length of the short edge), ``size`` (side of the square that is cut out of the middle),
+        (length of the short edge, or of both edges with ``squash``), ``size`` (side of the square
+        that is cut out of the middle),
         ``interpolation``, ``background`` (red, green and blue behind transparent pictures, or
         None) and ``input``: what the graph takes. ``channels`` ('RGB' or 'BGR'),
         ``mean`` and ``std`` in that order are for the record: the graph normalises.
     """
     found: dict[str, Any] = dict(
         input='RGB, uint8, (batch, size, size, 3)', resize=model.size, size=model.size,
-        interpolation='bicubic', background=list(WHITE))
+        squash=False, interpolation='bicubic', background=list(WHITE))
     preparation = model.spec.get('preparation')
     notes = []
     if preparation is None:
@@ -51,16 +52,19 @@ def describe(model: TrainedModel) -> tuple[dict[str, Any], list[str]]:
     for step in (preparation or dict(steps=[]))['steps']:
         if step['step'] == 'crop':
             found['size'] = step['size'][0]
-        elif step['edge'] == 'short':
-            found.update(resize=step['size'], interpolation=step['interpolation'])
-            if found['size'] is None:
-                found['size'] = step['size']
-            if step['backend'] != 'pillow':
-                notes.append("ResizeEdge has backend='cv2', whose pixels differ from Pillow's: "
-                             'scores of pictures that Pillow resized differ a little.')
-        else:
-            notes.append(f'The table cannot describe a resize with edge={step["edge"]} and size='
-                         f'{step["size"]}: do the same to your pictures before the graph.')
+            continue
+        sides = {step['size']} if isinstance(step['size'], int) else {*step['size']}
+        if step['step'] == 'fit' or len(sides) > 1 or step['edge'] not in (None, 'short'):
+            notes.append(f'The table cannot describe a {step["step"]} with edge='
+                         f'{step.get("edge")} and size={step["size"]}: do the same to your '
+                         'pictures before the graph.')
+            continue
+        squash = step['edge'] is None  # otherwise, what is left has two sides
+        found.update(resize=min(sides), squash=squash, interpolation=step['interpolation'],
+                     size=min(sides) if squash or not found['size'] else found['size'])
+        if step['backend'] != 'pillow':
+            notes.append("The test pipeline resizes with backend='cv2', whose pixels differ from "
+                         "Pillow's: scores of pictures that Pillow resized differ a little.")
     if not found['size']:
         raise ValueError(
             'The image size of the model is unknown: the preparation of its pictures has '

@@ -23,6 +23,7 @@ from .candidates import Candidates
 from .clip import shared_reading
 from .heads import CompositionHead
 from .necks import Neck
+from .pixels import preprocessor_of
 from .state import compact_state_hooks
 
 Channels = Annotated[Sequence[float], items(number(-1e6, 1e6), 3, 3)]
@@ -56,7 +57,8 @@ class CompositionalClassifier(ImageClassifier):
         channels_last (bool): Use the channels-last memory format for images and convolutions.
             Defaults to False.
         **kwargs: ``train_cfg``, ``data_preprocessor``, ``init_cfg`` and
-            ``pretrained`` of mmpretrain's ImageClassifier.
+            ``pretrained`` of mmpretrain's ImageClassifier. Mean and deviation that
+            ``data_preprocessor`` does not give are those of the tower.
 
     Examples:
         >>> from mmcluspro.datasets import CompositionSpace
@@ -83,6 +85,7 @@ class CompositionalClassifier(ImageClassifier):
                  channels_last: Unsaved[bool] = False, **kwargs: Any) -> None:
         if micro_batch is not None and micro_batch < 1:
             raise ValueError(f'model.micro_batch must be positive or None, got {micro_batch}.')
+        kwargs['data_preprocessor'] = preprocessor_of(backbone, kwargs.get('data_preprocessor'))
         with shared_reading():
             super().__init__(backbone, neck, head if isinstance(head, nn.Module)
                              else dict(head, space=space), **kwargs)

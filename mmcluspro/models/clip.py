@@ -340,7 +340,7 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
         without an image tower of open_clip's (``'fashion_clip'``).
     """
     config = arch_config(arch)
-    tag = _find_tag(arch, pretrained)
+    tag = find_tag(arch, pretrained)
     path = _find_file(arch, pretrained) if not tag else None
     weights, from_openai = read_weights(path) if path is not None else (None, False)
     states = bool(tag.get('quick_gelu')) if tag else (from_openai or None)
@@ -389,13 +389,21 @@ def _is_timm(config: dict) -> bool:
     return 'timm_model_name' in config['vision_cfg']
 
 
-def _find_tag(arch: str, pretrained: str | None) -> dict:
+def find_tag(arch: str, pretrained: str | None) -> dict:
     """open_clip's record of a tag, {} when ``pretrained`` is none."""
     if pretrained is None:
         return {}
     family = arch.removesuffix(QUICKGELU)  # its tags contain those of both activations
     return (open_clip_pretrained.get_pretrained_cfg(arch, pretrained)
             or open_clip_pretrained.get_pretrained_cfg(family, pretrained))
+
+
+def tags_of(arch: str) -> list[dict]:
+    """open_clip's records of all tags of an architecture, or else of its other activation."""
+    for name in (arch, arch.removesuffix(QUICKGELU)):
+        if tags := open_clip.list_pretrained_tags_by_model(name):
+            return [open_clip_pretrained.get_pretrained_cfg(name, tag) for tag in tags]
+    return []
 
 
 def _find_file(arch: str, pretrained: str | None) -> Path | None:

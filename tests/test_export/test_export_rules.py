@@ -31,6 +31,8 @@ def model(image_size=None, to_rgb=True, normalise=True, **description):
     (None, dict(steps=[RESIZE]), 40, 40, 0), (None, dict(steps=[CROP]), 32, 32, 0),
     (None, dict(steps=[RESIZE, CROP]), 32, 40, 0),
     (48, dict(steps=[dict(RESIZE, edge='long')]), 48, 48, 1),
+    (48, dict(steps=[dict(RESIZE, edge=None, size=[40, 40])]), 40, 40, 0),
+    (48, dict(steps=[dict(RESIZE, edge=None, size=[50, 50]), CROP]), 32, 50, 0),
     (48, dict(steps=[dict(RESIZE, backend='cv2')]), 48, 40, 1),
     (48, None, 48, 48, 1),
 ])

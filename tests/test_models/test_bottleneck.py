@@ -104,7 +104,7 @@ def test_width_scale_and_dropout(tower, images):
 
 
 def test_a_tower_without_blocks_is_refused():
-    with pytest.raises(ValueError, match='matches nothing.*no targets in this tower'):
+    with pytest.raises(ValueError, match='ModifiedResNet has none. Use peft=dict'):
         inject(load_clip('small_rn').visual, Bottleneck())
 
 

@@ -163,8 +163,14 @@ def test_checkpointing_without_plain_blocks_is_refused(arch):
 @pytest.mark.parametrize('targets', [['attn.q'], ['attnpool.q_proj']])
 def test_lora_without_a_target_in_the_tower_is_refused(targets):
     # The layers of a ResNet's attention pool are never called: an update would do nothing.
-    with pytest.raises(ValueError, match='no targets in this tower'):
+    with pytest.raises(ValueError, match=r"matches nothing. There are: layer1.\*.conv1"):
         CLIPVision('small_rn', peft=dict(LORA, targets=targets))
+
+
+def test_a_tower_without_attention_and_mlps_is_refused_by_name():
+    with pytest.raises(ValueError, match='neither attention nor MLPs in ModifiedResNet. Use a '
+                       'vision transformer or ConvNeXt, or name layers with peft.targets'):
+        CLIPVision('small_rn', peft=LORA)
 
 
 def test_lora_in_a_timm_tower():

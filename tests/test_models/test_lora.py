@@ -17,6 +17,7 @@ from mmcluspro.models.peft import (
     merge,
     unmerge,
 )
+from mmcluspro.models.peft.lora import FastDropout
 
 PARTS = ('q', 'k', 'v', 'out_proj')
 ALL = [f'attn.{part}' for part in PARTS] + ['mlp.c_fc', 'mlp.c_proj']
@@ -286,6 +287,21 @@ def test_half_precision_autocast(tower, images):
     assert all(p.grad.dtype == torch.float32 for p in tower.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize('rate', [0.1, 0.5])
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate):
+    torch.manual_seed(0)
+    drop, x = FastDropout(rate).train(), torch.ones(1000, 333)
+
+    y = drop(x)
+
+    assert abs(float((y == 0).float().mean()) - rate) < 0.005
+    kept = y[y != 0]
+    assert kept.min() == kept.max() and abs(float(kept[0]) * (1 - rate) - 1) < 1e-4
+    columns = (y == 0).float().mean(0)  # each column alone: no stripes
+    assert float((columns - rate).abs().max()) < 0.09 and not drop(x).equal(y)
+    assert drop.eval()(x) is x
+
+
 def test_dropout_keeps_no_mask_and_gives_the_gradients_of_plain_dropout():
     update = LowRank(torch.randn(12, 64), 4, 1.0, 0.3).train()
     randomise(update)
@@ -293,7 +309,7 @@ def test_dropout_keeps_no_mask_and_gives_the_gradients_of_plain_dropout():
     kept = []
 
     def plain():
-        return F.linear(F.linear(F.dropout(x, 0.3), update.a) * update.scale, update.b)
+        return F.linear(F.linear(update.drop(x), update.a) * update.scale, update.b)
 
     grads = []
     for forward in (plain, lambda: update(x)):

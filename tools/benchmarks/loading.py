@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import MODELS, init_default_scope
 from PIL import Image
@@ -25,9 +24,10 @@ from torch.utils.data import DataLoader
 
 import mmcluspro.models  # noqa: F401  (registers the parts)
 from mmcluspro.datasets import TableCZSL
+from mmcluspro.engine.launch import read_config
 from mmcluspro.features import frozen_encoder, start_folder, write_phase
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
+CONFIG = 'baseline_utzappos.py'
 TOWER = dict(type='mmcluspro.CLIPVision', arch='ViT-B-32', pretrained=None)
 
 
@@ -52,8 +52,7 @@ def draw(folder, number, width, height):
 
 def pipelines(folder):
     """The training pipeline of the configs, and two that read faster."""
-    shipped = [dict(step) for step in Config.fromfile(
-        CONFIGS / '_base_/datasets/images_224.py').train_pipeline][:-1]
+    shipped = [dict(step) for step in read_config(CONFIG).train_pipeline][:-1]
     return {'as shipped': shipped,
             'draft mode': [dict(type='mmcluspro.LoadReduced', size=224), *shipped[1:]],
             'kept pixels': [dict(type='mmcluspro.KeepPrepared', steps=shipped[:3],
@@ -140,7 +139,7 @@ def worker_memory(folder, length=30_000, numbers=(1, 2, 4)):
 
 def time_extraction(folder, batch):
     """CPU time of extraction over that of the bare tower, and images per second of both."""
-    pipeline = Config.fromfile(CONFIGS / '_base_/datasets/images_224.py').test_pipeline
+    pipeline = read_config(CONFIG).test_pipeline
     dataset = TableCZSL(data_root=str(folder), table='table.csv', pipeline=pipeline, phase='train',
                         test_mode=True)
     tower, encode, facts = frozen_encoder(TOWER)

@@ -1,12 +1,11 @@
-"""Image files at 224 px: the field's transforms and the dataloaders.
+"""Image files at the size of the image tower: the field's transforms and the dataloaders.
 
 The files that build on this one say which images: mit_states.py, ut_zappos.py, own_data.py, …
 """
 _base_ = 'dataloaders.py'
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=224),
+    dict(type='mmcluspro.TowerPixels'),
     dict(type='RandomFlip', prob=0.5, direction='horizontal'),
     dict(type='NumpyToPIL', to_rgb=True),
     dict(type='torchvision/RandomPerspective'),
@@ -16,8 +15,7 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=224, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=224),
+    dict(type='mmcluspro.TowerPixels'),
     dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
 ]
 

@@ -1,10 +1,9 @@
-"""Your own images at 48 px, the size of the tiny CLIP, without augmentation."""
+"""Your own images without augmentation, for the tiny CLIP."""
 _base_ = 'images_224.py'
 space = dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv')
 test_pipeline = [
     dict(type='mmcluspro.LoadPicture'),
-    dict(type='ResizeEdge', scale=48, edge='short', backend='pillow', interpolation='bicubic'),
-    dict(type='CenterCrop', crop_size=48),
+    dict(type='mmcluspro.TowerPixels'),
     dict(type='PackInputs', algorithm_keys=['attr_label', 'obj_label', 'pair_label']),
 ]
 train_pipeline = test_pipeline

@@ -10,8 +10,6 @@ dino = dict(
     'dino_vitbase16_pretrain.pth')
 model = dict(
     type='mmcluspro.CompositionalClassifier',
-    data_preprocessor=dict(
-        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
     backbone=dict(
         type='mmcluspro.ProjectedBackbone',
         backbone=dino,

@@ -8,9 +8,7 @@ _base_ = 'fashion_words.py'
 readable = dict(Churidar='salwar', Jeggings='leggings jeans')
 model = dict(
     type='mmcluspro.CompositionalClassifier',
-    data_preprocessor=dict(
-        type='mmcluspro.FeaturePreprocessor',
-        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
+    data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
     backbone=dict(
         type='mmcluspro.ProjectedBackbone',
         backbone=dict(

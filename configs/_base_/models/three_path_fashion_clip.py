@@ -5,8 +5,6 @@ dinov2 = dict(
     pretrained='data/weights/dinov2_vits14_pretrain.pth')
 model = dict(
     type='mmcluspro.CompositionalClassifier',
-    data_preprocessor=dict(
-        mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
     backbone=dict(
         type='mmcluspro.ProjectedBackbone',
         backbone=dinov2,

@@ -1,10 +1,6 @@
 """The three-path baseline on the shipped tiny CLIP: LoRA, adapters, soft prompts."""
 model = dict(
     type='mmcluspro.CompositionalClassifier',
-    data_preprocessor=dict(
-        mean=[122.7709383, 116.7460125, 104.09373615],
-        std=[68.5005327, 66.6321579, 70.32316305],
-        to_rgb=True),
     backbone=dict(
         type='mmcluspro.CLIPVision',
         arch='tiny_clip',

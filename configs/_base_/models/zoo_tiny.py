@@ -5,11 +5,7 @@ configs/zoo names the head, its text side and the width of the embedding.
 """
 model = dict(
     type='mmcluspro.CompositionalClassifier',
-    data_preprocessor=dict(
-        type='mmcluspro.FeaturePreprocessor',
-        mean=[122.7709383, 116.7460125, 104.09373615],
-        std=[68.5005327, 66.6321579, 70.32316305],
-        to_rgb=True),
+    data_preprocessor=dict(type='mmcluspro.FeaturePreprocessor'),
     backbone=dict(
         type='mmcluspro.CachedFeatures',
         features='data/features/shapes_tiny_clip',

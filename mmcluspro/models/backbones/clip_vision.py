@@ -1,5 +1,8 @@
 """CLIP's image tower: f = φ^vis(X), tuned with LoRA or bottleneck adapters (§3.2, Eq. 1)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import open_clip
 import torch
 from open_clip.transformer import CustomResidualAttentionBlock
@@ -7,8 +10,9 @@ from torch import Tensor
 
 from mmcluspro.fields import Unsaved
 from mmcluspro.models.clip import load_clip
-from mmcluspro.models.peft import Peft
-from mmcluspro.models.sources import Arch, ClipWeights, Side
+from mmcluspro.models.peft import Peft, fuse_attention, injected_modules
+from mmcluspro.models.pixels import Pixels, clip_pixels
+from mmcluspro.models.sources import DEFAULT, Arch, ClipWeights, Side
 from mmcluspro.models.state import declare_restorable
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
@@ -51,6 +55,7 @@ class CLIPVision(FrozenTower):
                 f'backbone.arch={arch!r} has no image tower of open_clip: it goes with '
                 'mmcluspro.ProjectedBackbone around mmcluspro.DINOv2, see docs/fashion.md.')
         self.visual = visual
+        self.own_pixels = clip_pixels(arch, pretrained, img_size)
         self.out_dim: int = open_clip.get_model_config(arch)['embed_dim']
         self.out_tokens = out_tokens
         if out_tokens:
@@ -64,6 +69,16 @@ class CLIPVision(FrozenTower):
         if frozen and pretrained is not None:
             declare_restorable(self)
         self.adapt('visual', frozen, peft)
+        if with_cp:
+            for update in injected_modules(self.visual):
+                update.recompute = False  # type: ignore[assignment]  # the block does it
+        if peft:
+            fuse_attention(self.visual)
+
+    @classmethod
+    def pixels(cls, cfg: Mapping[str, Any]) -> Pixels:
+        """How the pictures of the tower of a config are prepared, as open_clip says."""
+        return clip_pixels(cfg.get('arch', DEFAULT), cfg.get('pretrained'), cfg.get('img_size'))
 
     def init_weights(self) -> None:
         """Does nothing: the weights were read at construction."""
@@ -84,9 +99,10 @@ class CLIPVision(FrozenTower):
         blocks = self.visual.transformer.resblocks if self.out_layers else ()
         with listening(blocks, self.out_layers) as layers:
             found = self.visual(x)
-        f, tokens = found, None
+        # CoCa's tower always returns what its decoder reads, too.
+        f, patches = found if isinstance(found, tuple) else (found, None)
+        tokens = None
         if self.out_tokens:
-            f, patches = found
             tokens = torch.cat([f[:, None], patches @ self.visual.proj], dim=1)
         if self.out_layers:
             if not self.visual.transformer.batch_first:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from mmcluspro.errors import DownloadError, listed, reason_of
 from mmcluspro.fields import OTHERS, Unsaved, choice, either, integer, items, number, record
+from mmcluspro.models.pixels import IMAGENET, Pixels
 from mmcluspro.models.sources import DinoWeights, Side
 from mmcluspro.models.state import declare_restorable
 from mmcluspro.registry import MODELS
@@ -165,11 +166,18 @@ class DINO(VisionTransformer):
             super().__init__(arch=arch, **kwargs)
             self.add_tokens()
         self.pretrained = pretrained
+        self.own_pixels = self.pixels(kwargs)
         if pretrained is not None:
             self._read(pretrained, branch, arch)
         self.requires_grad_(False)
         if pretrained is not None:
             declare_restorable(self)
+
+    @classmethod
+    def pixels(cls, cfg: Mapping[str, Any]) -> Pixels:
+        """How pictures are prepared: 224 px, or ``img_size``, with ImageNet's statistics."""
+        side = cfg.get('img_size')
+        return Pixels.of(**IMAGENET, size=side if isinstance(side, int) else 224)
 
     def add_tokens(self) -> None:
         """Adds parameters of a variant, before the weights are read."""
@@ -275,6 +283,11 @@ class DINOv2(DINO):
             arch=ARCHS[arch] if isinstance(arch, str) else arch, pretrained=pretrained,
             img_size=img_size, patch_size=patch_size, out_type=out_type,
             layer_scale_init_value=1e-5, **kwargs)
+
+    @classmethod
+    def pixels(cls, cfg: Mapping[str, Any]) -> Pixels:
+        """How pictures are prepared: 224 px; ``img_size`` is that of the positions in the file."""
+        return Pixels.of(**IMAGENET)
 
     def add_tokens(self) -> None:
         if self.num_registers:

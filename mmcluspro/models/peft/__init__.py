@@ -5,11 +5,13 @@ from mmcluspro.fields import Part
 
 from .bottleneck import AdaptedBlock, Adapter, Bottleneck
 from .lora import (
+    FusedAttention,
     Injected,
     LoRA,
     LoRAAttention,
     LoRALinear,
     LowRank,
+    fuse_attention,
     inject,
     injected_modules,
     match_targets,
@@ -20,6 +22,7 @@ from .lora import (
 Peft = Annotated[dict | None, Part((LoRA, Bottleneck))]
 
 __all__ = [
-    'Adapter', 'AdaptedBlock', 'Bottleneck', 'Injected', 'LoRA', 'LoRAAttention', 'LoRALinear',
-    'LowRank', 'Peft', 'inject', 'injected_modules', 'match_targets', 'merge', 'unmerge'
+    'Adapter', 'AdaptedBlock', 'Bottleneck', 'FusedAttention', 'Injected', 'LoRA', 'LoRAAttention',
+    'LoRALinear', 'LowRank', 'Peft', 'fuse_attention', 'inject', 'injected_modules',
+    'match_targets', 'merge', 'unmerge'
 ]

@@ -6,12 +6,23 @@ import math
 from typing import Annotated, Any
 
 import torch
+from timm.models.eva import EvaBlock
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from mmcluspro.fields import Unsaved, Width, number
 from mmcluspro.registry import MODELS
 
-from .lora import Injected, Targets, match_targets, replace_module
+from .lora import (
+    FusedAttention,
+    Injected,
+    Targets,
+    adaptable_attention,
+    match_targets,
+    replace_module,
+)
+
+TIMM_BLOCKS = (Block, EvaBlock)
 
 
 class Adapter(Injected):
@@ -52,6 +63,7 @@ class AdaptedBlock(nn.Module):
         block (nn.Module): Its layers are taken over.
     """
 
+    FIRST = 'ln_1'  # the norm that tells width, device and dtype
     ln_1: Any
     attn: Any
     ln_attn: Any
@@ -62,8 +74,11 @@ class AdaptedBlock(nn.Module):
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
+        for name, parameter in block.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
         for name, layer in block.named_children():
-            self.add_module(name, layer)
+            self.add_module(name, FusedAttention(layer)  # type: ignore[arg-type]
+                            if adaptable_attention(layer) else layer)
         self.adapters = nn.ModuleDict()
 
     def forward(self, x: Tensor, k_x: None = None, v_x: None = None,
@@ -71,7 +86,7 @@ class AdaptedBlock(nn.Module):
         """x (B, L, D) → (B, L, D); ``k_x`` and ``v_x`` are open_clip's, and not used."""
         mask = attn_mask.to(x.dtype) if attn_mask is not None else None
         y = self.ln_1(x)
-        if isinstance(self.attn, nn.MultiheadAttention):
+        if isinstance(self.attn, (nn.MultiheadAttention, FusedAttention)):
             y = self.attn(y, y, y, need_weights=False, attn_mask=mask)[0]
         else:
             y = self.ln_attn(self.attn(y, attn_mask=mask))
@@ -86,9 +101,29 @@ class AdaptedBlock(nn.Module):
         return self.mlp.c_fc.weight.dtype
 
 
+class AdaptedTimmBlock(AdaptedBlock):
+    """The same with a block of timm's vision transformers or of EVA."""
+
+    FIRST = 'norm1'
+    norm1: Any
+    norm2: Any
+
+    def forward(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        """x (B, L, D) → (B, L, D); the rest goes to the attention (rotations, masks)."""
+        y = self._scaled(self.attn(self.norm1(x), *args, **options), '1')
+        x = self._add('attn', x, y)
+        return self._add('mlp', x, self._scaled(self.mlp(self.norm2(x)), '2'))
+
+    def _scaled(self, y: Tensor, branch: str) -> Tensor:
+        """Layer scale, a layer in one of the two and a vector in the other, and dropped paths."""
+        gamma = getattr(self, f'gamma_{branch}', None)
+        y = y if gamma is None else gamma * y
+        return getattr(self, f'drop_path{branch}')(getattr(self, f'ls{branch}', nn.Identity())(y))
+
+
 @MODELS.register_module()
 class Bottleneck:
-    """Adds adapters parallel to attention and MLP of open_clip's transformer blocks.
+    """Adds adapters parallel to attention and MLP of the transformer blocks of open_clip and timm.
 
     Args:
         width (int): Width of the bottleneck. Defaults to 64.
@@ -110,13 +145,18 @@ class Bottleneck:
 
     def inject(self, module: nn.Module) -> list[str]:
         blocks = {name: block for name, block in module.named_modules() if _is_block(block)}
+        if not blocks:
+            raise ValueError(f"peft.type='mmcluspro.Bottleneck' needs transformer blocks of "
+                             f'open_clip or timm, and {type(module).__name__} has none. Use '
+                             "peft=dict(type='mmcluspro.LoRA').")
         matched = match_targets(
             [f'{name}.{branch}' for name in blocks for branch in ('attn', 'mlp')], self.targets)
         adapted: dict[str, AdaptedBlock] = {}
         for target in matched:
             name, _, branch = target.rpartition('.')
-            block = adapted.setdefault(name, AdaptedBlock(blocks[name]))
-            weight = block.ln_1.weight
+            wrap = AdaptedTimmBlock if type(blocks[name]) in TIMM_BLOCKS else AdaptedBlock
+            block = adapted.setdefault(name, wrap(blocks[name]))
+            weight = getattr(block, block.FIRST).weight
             block.adapters[branch] = Adapter(len(weight), like=weight, **self.options)
         for name, block in adapted.items():
             replace_module(module, name, block)
@@ -124,5 +164,7 @@ class Bottleneck:
 
 
 def _is_block(layer: nn.Module) -> bool:
+    if type(layer) in TIMM_BLOCKS:
+        return True
     names = {name for name, _ in layer.named_children()}
     return {'ln_1', 'attn', 'ls_1', 'ln_2', 'mlp', 'ls_2'} <= names and 'ln_1_kv' not in names
