@@ -115,8 +115,8 @@ def tower_pixels(backbone: Mapping[str, Any] | nn.Module | None) -> Pixels | Non
             an attribute ``own_pixels``.
     """
     if isinstance(backbone, nn.Module):
-        return next((part.own_pixels for part in backbone.modules()  # type: ignore[misc]
-                     if hasattr(part, 'own_pixels')), None)
+        said = [getattr(part, 'own_pixels', None) for part in backbone.modules()]
+        return next((pixels for pixels in said if isinstance(pixels, Pixels)), None)
     MODELS.import_from_location()
     part: Any = backbone
     while isinstance(part, Mapping):
