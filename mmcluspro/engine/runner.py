@@ -81,6 +81,19 @@ class SafeRunner(Runner):
             name: hook for name, hook in (hooks or {}).items()
             if hook is not None or name in MMENGINE_HOOKS})
 
+    def _maybe_compile(self, target: str) -> None:
+        """``compile='clustering'`` compiles assignment, losses and update of prototypes alone."""
+        if self.cfg.get('compile') != 'clustering':
+            super()._maybe_compile(target)
+            return
+        head = getattr(self.model, 'module', self.model).head
+        if not hasattr(head, 'compile_clustering'):
+            raise ValueError(f"compile='clustering' needs a head with prototypes, such as "
+                             f'ClusProHead; this one is {type(head).__name__}. Remove compile.')
+        head.compile_clustering()
+        self.logger.info('Assignment, losses and update of the prototypes are compiled in the '
+                         'first iteration, which takes a minute or more.')
+
     def train(self) -> Any:
         """Trains, after resuming or loading what the config names."""
         with safe_loading():

@@ -13,11 +13,12 @@ and the host never waits for the device. Several pairs (x, y) are computed toget
 
 .. [1] Gretton et al., Measuring statistical dependence with Hilbert-Schmidt norms, 2005.
 .. [2] Song et al., Feature selection via dependence maximization, 2012.
+.. [3] Székely and Rizzo, Partial distance correlation with methods for dissimilarities, 2014.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,23 +27,63 @@ from torch import Tensor, nn
 from mmcluspro.registry import MODELS
 
 
-def prototype_contrast(features: Tensor, rows: Tensor, prototypes: Tensor,
-                       temperature: float) -> Tensor:
-    """Mean of ``-log softmax(f . P / temperature)[row]`` over the assigned features.
+class _Contrast(torch.autograd.Function):
+    """Eq. 10 whose gradient is found with its value: tables and logits are not kept.
+
+    The tables get no gradient, so two products with them are all there is to compute.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, positives: Tensor, valid: Tensor, temperature: float,
+                *tables: Tensor) -> Tensor:
+        norm = features.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        units = features / norm
+        logits = [units @ table.T for table in tables]
+        # In units of the temperature: exp of anything else than a difference could overflow.
+        most = torch.stack([each.amax(dim=1) for each in logits]).amax(dim=0)[:, None]
+        shares = [each.sub_(most).div_(temperature).exp_() for each in logits]
+        total = torch.stack([each.sum(dim=1) for each in shares]).sum(dim=0)[:, None]
+        count = valid.sum().clamp_min(1)
+        own = (units * positives).sum(dim=1, keepdim=True)
+        losses = total.log() + (most - own) / temperature
+        pull = torch.stack([share @ table for share, table in zip(shares, tables)]).sum(dim=0)
+        gradient = pull / total - positives
+        # Back through the scaling to unit norm: what points along a feature has no effect.
+        gradient = gradient - units * (units * gradient).sum(dim=1, keepdim=True)
+        gradient = gradient / (norm * temperature * count)
+        # Not even a NaN of a feature that is left out may enter.
+        ctx.save_for_backward(torch.where(valid[:, None], gradient, 0.0))
+        return torch.where(valid, losses[:, 0], 0.0).sum() / count
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        gradient, = ctx.saved_tensors
+        return grad * gradient, *(None for _ in ctx.needs_input_grad[1:])
+
+
+def prototype_contrast(features: Sequence[Tensor], rows: Sequence[Tensor],
+                       tables: Sequence[Tensor], temperature: float) -> Tensor:
+    """Mean of ``-log softmax(f . P / temperature)[row]`` over the assigned features (Eq. 10).
 
     Args:
-        features (Tensor): Unit-norm features, shape (N, D).
-        rows (Tensor): Row of its positive prototype for each feature, -1 to leave it
-            out, shape (N,).
-        prototypes (Tensor): Positives and negatives, unit norm, shape (P, D).
+        features (Sequence[Tensor]): Features of each branch, scaled to unit norm here, shapes
+            (N_i, D).
+        rows (Sequence[Tensor]): Row of the branch's table for each feature, its positive; -1 to
+            leave it out, shapes (N_i,).
+        tables (Sequence[Tensor]): Prototypes of each branch, unit norm, shapes (P_i, D). Those of
+            all branches are the negatives. They get no gradient.
         temperature (float): tau.
 
     Returns:
         Tensor: Scalar, zero (with zero gradient) if no feature is assigned.
     """
-    losses = F.cross_entropy(features @ prototypes.T / temperature, rows, ignore_index=-1,
-                             reduction='none')
-    return losses.sum() / (rows >= 0).sum().clamp_min(1)
+    with torch.no_grad():
+        positives = torch.cat([table.index_select(0, row.clamp_min(0))
+                               for table, row in zip(tables, rows)])
+        valid = torch.cat(list(rows)) >= 0
+    loss: Tensor = _Contrast.apply(torch.cat(list(features)), positives, valid, temperature,
+                                   *(table.detach() for table in tables))
+    return loss
 
 
 @MODELS.register_module()
@@ -86,14 +127,9 @@ class PCLLoss(nn.Module):
         if not branches:
             return features[0].sum() * 0.0
         with torch.autocast(features[0].device.type, enabled=False):
-            first, table_rows = 0, []
-            for _, row, table in branches:
-                table_rows.append(torch.where(row >= 0, row + first, -1))
-                first += len(table)
-            loss = prototype_contrast(
-                F.normalize(torch.cat([f for f, _, _ in branches]).float(), dim=1),
-                torch.cat(table_rows),
-                torch.cat([p for _, _, p in branches]).detach().float(), self.temperature)
+            loss = prototype_contrast([f.float() for f, _, _ in branches],
+                                      [r for _, r, _ in branches],
+                                      [p.float() for _, _, p in branches], self.temperature)
         return self.loss_weight * loss
 
 
@@ -102,81 +138,63 @@ SMALLEST = dict(biased=2, unbiased=4)
 SMALLEST_VARIANCE = 1e-10
 
 
-def rbf_kernels(x: Tensor, sigma: float | None = None, mask: Tensor | None = None) -> Tensor:
+class _SquaredDistances(torch.autograd.Function):
+    """|x_i - x_j|^2 inside B sets (B, N, D): one product forward, and one backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        gram = torch.bmm(x, x.transpose(1, 2))
+        squares = gram.diagonal(dim1=1, dim2=2)
+        return (squares[:, :, None] + squares[:, None]).sub_(gram, alpha=2).clamp_min_(0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        x, = ctx.saved_tensors
+        both = grad + grad.transpose(1, 2)
+        return torch.baddbmm(both.sum(dim=2, keepdim=True) * x, both, x, alpha=-1).mul_(2)
+
+
+def rbf_kernels(x: Tensor, mask: Tensor, sigma: float | None = None, blocks: int = 1) -> Tensor:
     """``exp(-|x_i - x_j|^2 / (2 sigma^2))`` of B sets of samples, shape (B, N, N).
 
     Args:
-        x (Tensor): Samples, shape (B, N, D) with N >= 2.
+        x (Tensor): Finite samples, shape (B, N, D).
+        mask (Tensor): Samples that count, shape (B, N).
         sigma (float, optional): Width. Defaults to None, the median heuristic: sigma^2 is the
             median squared distance between different samples, as a constant. If more than
             half of the pairs coincide it is the mean, and if all do it is one.
-        mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all. Kernel values of
-            other samples are undefined.
+        blocks (int): So many neighbouring sets are parts of one, and share the mean of their
+            widths. Defaults to 1.
     """
-    if mask is None:
-        x = x - x.mean(dim=1, keepdim=True)
-    else:
-        # Not even a NaN of a sample that does not count may enter.
-        x = x.masked_fill(~mask[:, :, None], 0.0)
-        centre = x.sum(dim=1, keepdim=True) / mask.sum(dim=1).clamp_min(1)[:, None, None]
-        x = (x - centre).masked_fill(~mask[:, :, None], 0.0)
-    squares = x.square().sum(dim=2)
-    distance = torch.baddbmm(squares[:, :, None] + squares[:, None], x, x.transpose(1, 2),
-                             alpha=-2).clamp_min(0)
+    distance: Tensor = _SquaredDistances.apply(x)
     if sigma is not None:
         return torch.exp(distance / (-2 * sigma**2))
     with torch.no_grad():
-        counted = _different(x, mask)
-        pairs = distance.masked_fill(~counted, torch.nan)
+        i, j = torch.triu_indices(*distance.shape[1:], 1, device=x.device)
+        pairs = torch.where(mask[:, i] & mask[:, j], distance[:, i, j], torch.nan)
         median = torch.stack([each.nanmedian() for each in pairs])
-        mean = pairs.nansum(dim=(1, 2)) / counted.sum(dim=(1, 2)).clamp_min(1)
-        samples = x.shape[1] if mask is None else mask.sum(dim=1).clamp_min(1)
-        # Below this a distance is rounding of the squares it is the difference of.
-        floor = 1e-6 * squares.sum(dim=1) / samples + torch.finfo(x.dtype).tiny
-        width = torch.where(median > floor, median, mean)
-        width = torch.where(width > floor, width, 1.0)[:, None, None]
-    return torch.exp(distance / (-2 * width))
+        mean = pairs.nanmean(dim=1)
+        # Below these a distance is rounding of the squares it is the difference of.
+        width = torch.where(median > 1e-6 * mean, median, mean)
+        width = torch.where(width > torch.finfo(x.dtype).tiny, width, 1.0)  # also for NaN
+        if blocks > 1:
+            width = width.view(-1, blocks).mean(dim=1).repeat_interleave(blocks)
+    return torch.exp(distance / (-2 * width[:, None, None]))
 
 
-def _different(like: Tensor, mask: Tensor | None) -> Tensor:
-    """Pairs of different samples that count, shape (B, N, N) or (1, N, N)."""
-    n = like.shape[1]
-    different = ~torch.eye(n, dtype=torch.bool, device=like.device)[None]
-    return different if mask is None else different & mask[:, :, None] & mask[:, None]
+def _doubly_centred(kernel: Tensor, counted: Tensor, n: Tensor, estimator: Estimator) -> Tensor:
+    """A kernel (B, N, N) less the means of rows and columns; zero where ``counted`` is.
 
-
-class _Kernel:
-    """A kernel (B, N, N) made ready for products with others, see :func:`_covariance`."""
-
-    def __init__(self, kernel: Tensor, counted: Tensor, n: int | Tensor,
-                 estimator: Estimator) -> None:
-        self.n, self.estimator = n, estimator
-        if estimator == 'unbiased':
-            # Zero diagonal, less its mean: a constant does not change the value, but
-            # cancelling it last would cost all digits of a nearly constant kernel.
-            kernel = kernel * counted
-            mean = kernel.sum(dim=(1, 2), keepdim=True) / _each(n * (n - 1))
-            self.kernel = (kernel - mean) * counted
-            self.rows = self.kernel.sum(dim=2)
-        else:
-            self.kernel = kernel * counted
-            rows = self.kernel.sum(dim=2, keepdim=True) / _each(n)
-            mean = rows.sum(dim=1, keepdim=True) / _each(n)
-            self.centred = (self.kernel - rows - rows.transpose(1, 2) + mean) * counted
-
-
-def _each(n: int | Tensor) -> int | Tensor:
-    """Number of samples, to divide (B, N, N) by."""
-    return n if isinstance(n, int) else n[:, None, None]
-
-
-def _covariance(k: _Kernel, m: _Kernel) -> Tensor:
-    """HSIC of B pairs, not normalised, shape (B,)."""
-    n = k.n
-    if k.estimator == 'biased':
-        return (k.centred * m.kernel).sum(dim=(1, 2)) / (n - 1)**2
-    cross = (k.kernel * m.kernel).sum(dim=(1, 2))  # the term of the totals is zero, see above
-    return (cross - 2 / (n - 2) * (k.rows * m.rows).sum(dim=1)) / (n * (n - 3))
+    With this matrix A of k and B of l, both estimators of HSIC(k, l) are sums of A * B [3]_.
+    """
+    n = n[:, None, None]
+    each, every = (n - 2, (n - 1) * (n - 2)) if estimator == 'unbiased' else (n, n * n)
+    kernel = kernel * counted
+    sums = kernel.sum(dim=2, keepdim=True)
+    rows = sums / each
+    total = sums.sum(dim=1, keepdim=True) / every
+    return (kernel - rows - rows.transpose(1, 2) + total) * counted
 
 
 def hsic_of_pairs(x: Tensor,
@@ -185,7 +203,8 @@ def hsic_of_pairs(x: Tensor,
                   normalized: bool = True,
                   sigma_x: float | None = None,
                   sigma_y: float | None = None,
-                  mask: Tensor | None = None) -> Tensor:
+                  mask: Tensor | None = None,
+                  block: int | None = None) -> Tensor:
     """:func:`hsic` of B pairs.
 
     Args:
@@ -196,36 +215,55 @@ def hsic_of_pairs(x: Tensor,
         sigma_x (float, optional): Width of x's kernel. Defaults to the median heuristic.
         sigma_y (float, optional): Width of y's kernel. Defaults to the median heuristic.
         mask (Tensor, optional): Samples that count, shape (B, N). Defaults to all.
+        block (int, optional): More samples than this are divided into equal blocks in their
+            order, and HSIC is the mean of those of the blocks: time and memory are then linear
+            in N. Defaults to None: never.
 
     Returns:
         Tensor: Shape (B,); zero, with zero gradient, for fewer samples than the estimator is
         defined for (2 biased, 4 unbiased).
     """
+    pairs, num, _ = x.shape
     least = SMALLEST[estimator]
-    if x.shape[1] < least:
+    if num < least:
         return (x.sum(dim=(1, 2)) + y.sum(dim=(1, 2))) * 0.0
-    if x.shape == y.shape and sigma_x == sigma_y:
-        both = None if mask is None else torch.cat([mask, mask])
-        kernels = rbf_kernels(torch.cat([x, y]), sigma_x, both).chunk(2)
-    else:
-        kernels = (rbf_kernels(x, sigma_x, mask), rbf_kernels(y, sigma_y, mask))
-    n: int | Tensor = x.shape[1]
-    if mask is not None:
-        n = mask.sum(dim=1).clamp_min(least).to(x.dtype)
+    if mask is None:
+        mask = torch.ones(pairs, num, dtype=torch.bool, device=x.device)
+    blocks = -(-num // block) if block else 1
+    if blocks > 1:
+        missing = -num % blocks
+        x, y = (F.pad(each, (0, 0, 0, missing)).view(pairs * blocks, -1, each.shape[2])
+                for each in (x, y))
+        mask = F.pad(mask, (0, missing)).view(pairs * blocks, -1)
+    size = mask.sum(dim=1)
+    n = size.clamp_min(least).to(x.dtype)
+    counted = (mask[:, :, None] & mask[:, None]).to(x.dtype)
     if estimator == 'unbiased':
-        counted = _different(x, mask).to(x.dtype)
-    elif mask is None:
-        counted = x.new_ones(1, 1, 1)
-    else:
-        counted = (mask[:, :, None] & mask[:, None]).to(x.dtype)
-    k, m = (_Kernel(kernel, counted, n, estimator) for kernel in kernels)
-    value = _covariance(k, m)
-    if normalized:
-        variances = torch.stack([_covariance(k, k), _covariance(m, m)])
-        # A constant x or y has no variance to divide by: the value is zero then, not 0/0.
-        scale = variances.clamp_min(SMALLEST_VARIANCE).rsqrt().prod(dim=0)
-        value = value * scale * (variances > SMALLEST_VARIANCE).all(dim=0)
-    return value if mask is None else value * (mask.sum(dim=1) >= least)
+        counted.diagonal(dim1=1, dim2=2).zero_()
+    k, m = (_doubly_centred(rbf_kernels(_centred(each, mask, n), mask, sigma, blocks), counted, n,
+                            estimator) for each, sigma in ((x, sigma_x), (y, sigma_y)))
+    # Of each pair, the mean over the samples of those blocks that have enough of them.
+    weight = torch.where(size >= least, n, 0.0).view(pairs, blocks)
+    weight = weight / weight.sum(dim=1, keepdim=True).clamp_min(1)
+    weight = weight.flatten() / (n * (n - 3) if estimator == 'unbiased' else (n - 1)**2)
+
+    def covariance(k: Tensor, m: Tensor) -> Tensor:
+        return ((k * m).sum(dim=(1, 2)) * weight).view(pairs, blocks).sum(dim=1)
+
+    value = covariance(k, m)
+    if not normalized:
+        return value
+    variances = torch.stack([covariance(k, k), covariance(m, m)])
+    # A constant x or y has no variance to divide by: the value is zero then, not 0/0.
+    scale = variances.clamp_min(SMALLEST_VARIANCE).rsqrt().prod(dim=0)
+    return value * scale * (variances > SMALLEST_VARIANCE).all(dim=0)
+
+
+def _centred(x: Tensor, mask: Tensor, n: Tensor) -> Tensor:
+    """Samples less their mean, which no distance depends on: the mean needs no gradient."""
+    # Not even a NaN of a sample that does not count may enter.
+    x = x.masked_fill(~mask[:, :, None], 0.0)
+    return x - x.detach().sum(dim=1, keepdim=True) / n[:, None, None]
 
 
 def hsic(x: Tensor,
@@ -261,13 +299,18 @@ class HSICLoss(nn.Module):
             depend on feature size and kernel width. Defaults to True.
         sigma (float, optional): Width of both kernels. Defaults to None, the median heuristic.
         loss_weight (float): beta. Defaults to 0.5.
+        block (int, optional): A larger global batch is divided into equal blocks of at most so
+            many images, and the mean of their HSIC is taken: it costs time and memory in
+            proportion to the batch, not to its square (docs/clustering.md has the error). None
+            never divides. Defaults to 1024.
     """
 
     def __init__(self,
                  estimator: Estimator = 'unbiased',
                  normalized: bool = True,
                  sigma: float | None = None,
-                 loss_weight: float = 0.5) -> None:
+                 loss_weight: float = 0.5,
+                 block: int | None = 1024) -> None:
         super().__init__()
         if estimator not in SMALLEST:
             raise ValueError("loss_pdl.estimator must be 'biased' or 'unbiased', "
@@ -276,7 +319,10 @@ class HSICLoss(nn.Module):
             raise ValueError(f'loss_pdl.sigma must be positive or None, got {sigma}.')
         if loss_weight < 0:
             raise ValueError(f'loss_pdl.loss_weight must be at least 0, got {loss_weight}.')
+        if block is not None and block < 8:
+            raise ValueError(f'loss_pdl.block must be at least 8 or None, got {block}.')
         self.estimator: Estimator = estimator
+        self.block = block
         self.normalized = normalized
         self.sigma = sigma
         self.loss_weight = loss_weight
@@ -307,5 +353,5 @@ class HSICLoss(nn.Module):
                                     zip(pairs, row.clamp_min(0))])
             values = hsic_of_pairs(
                 torch.stack([feature for feature, _, _ in pairs]), partners, self.estimator,
-                self.normalized, self.sigma, self.sigma, row >= 0)
+                self.normalized, self.sigma, self.sigma, row >= 0, self.block)
             return self.loss_weight * values.sum()

@@ -3,6 +3,7 @@
 There is no GPU here, so the calls themselves are watched: those whose result (or shape) the host
 has to read back are not allowed.
 """
+import copy
 from collections import Counter
 from types import SimpleNamespace
 
@@ -250,3 +251,23 @@ def test_a_compiled_step_is_one_graph_and_gives_the_same(options):
             assert got[1].equal(want[1]) and got[2].equal(want[2])
     for bank, twin in zip(banks, twins):
         torch.testing.assert_close(bank.prototypes, twin.prototypes, atol=1e-5, rtol=0)
+
+
+def test_a_head_with_compiled_clustering_trains_as_before(training):
+    head, features, samples = training
+    twin = copy.deepcopy(head)
+    torch._dynamo.reset()
+    head.compile_clustering(backend='aot_eager')
+
+    for _ in range(2):
+        got, want = head.loss(features, samples), twin.loss(features, samples)
+        for name, value in want.items():
+            torch.testing.assert_close(got[name], value, atol=1e-5, rtol=0)
+        found, wanted = (torch.autograd.grad(sum(losses.values()), features[0])[0]
+                         for losses in (got, want))
+        torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+        head.update_prototypes()
+        twin.update_prototypes()
+    assert head.state_dict().keys() == twin.state_dict().keys()
+    for branch, bank in twin.clustered.items():
+        torch.testing.assert_close(head.bank(branch).prototypes, bank.prototypes, atol=1e-5, rtol=0)

@@ -240,6 +240,7 @@ def test_float32_under_autocast():
     (dict(estimator='exact'), r"loss_pdl\.estimator .* got 'exact'"),
     (dict(sigma=0.0), r'loss_pdl\.sigma .* got 0\.0'),
     (dict(loss_weight=-1.0), r'loss_pdl\.loss_weight .* got -1\.0'),
+    (dict(block=4), r'loss_pdl\.block .* got 4'),
 ])
 def test_a_wrong_field_is_named_with_its_value(kwargs, message):
     with pytest.raises(ValueError, match=message):
@@ -248,3 +249,49 @@ def test_a_wrong_field_is_named_with_its_value(kwargs, message):
 
 def test_built_from_config():
     assert MODELS.build(dict(type='mmcluspro.HSICLoss')).loss_weight == 0.5
+
+
+@pytest.mark.parametrize('normalized', [False, True])
+def test_blocks_average_the_hsic_of_their_samples(normalized):
+    """Eleven samples in blocks of at most six: six and five, in their order."""
+    x, y = draw(11, 3), draw(11, 2, seed=1)
+    parts = [slice(0, 6), slice(6, 11)]
+
+    def mean(a, b):
+        values = [hsic(a[part], b[part], 'unbiased', False, 1.2, 0.8) for part in parts]
+        return (6 * values[0] + 5 * values[1]) / 11
+
+    got = hsic_of_pairs(x[None], y[None], 'unbiased', normalized, 1.2, 0.8, block=6)[0]
+
+    want = mean(x, y)
+    if normalized:
+        sigma = {id(x): 1.2, id(y): 0.8}
+        variances = [sum(len(z[part]) / 11 * hsic(z[part], z[part], 'unbiased', False,
+                                                 sigma[id(z)], sigma[id(z)]) for part in parts)
+                     for z in (x, y)]
+        want = want / (variances[0] * variances[1]).sqrt()
+    torch.testing.assert_close(got, want)
+
+
+def test_a_batch_of_at_most_a_block_is_not_divided():
+    batch = make_batch(16)
+    assert torch.equal(HSICLoss(block=16)(*batch), HSICLoss(block=None)(*batch))
+    assert not torch.equal(HSICLoss(block=8)(*batch), HSICLoss(block=None)(*batch))
+
+
+def test_blocks_find_a_leak_as_the_whole_batch_does():
+    num, dim = 512, 16
+    objects = torch.arange(num) % 7
+    tables = [normalize(draw(5, dim, seed=2), dim=1).float(),
+              normalize(draw(7, dim, seed=3), dim=1).float()]
+    rows = [torch.arange(num) % 5, objects]
+    leak = normalize(tables[1][objects] + draw(num, dim, seed=4).float() / 4, dim=1)
+    features = [leak.requires_grad_(), normalize(draw(num, dim, seed=5), dim=1).float()]
+    found = {}
+    for block in (None, 64):
+        value = HSICLoss(block=block)(features, rows, tables)
+        found[block] = value, torch.autograd.grad(value, features[0])[0]
+
+    assert found[64][0].item() == pytest.approx(found[None][0].item(), rel=0.1)
+    cosine = torch.cosine_similarity(found[64][1].flatten(), found[None][1].flatten(), dim=0)
+    assert cosine > 0.9

@@ -84,6 +84,7 @@ class ClusProHead(ThreePathHead):
             declare_training_only(self.banks)
         self.loss_pcl = MODELS.build(loss_pcl) if loss_pcl else None
         self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
+        self._assign, self._update = assign_together, update_together
         self.observed: dict[str, Observation] = {}
         self.gatherer = RowGatherer()
 
@@ -151,7 +152,7 @@ class ClusProHead(ThreePathHead):
                 if branch in self.banks}
         if not seen:
             return [None, None]
-        rows = assign_together([self.bank(branch) for branch in seen], *zip(*seen.values()))
+        rows = self._assign([self.bank(branch) for branch in seen], *zip(*seen.values()))
         for (branch, each), row in zip(seen.items(), rows):
             self._remember(branch, Observation(*each, row))
         found = dict(zip(seen, rows))
@@ -166,6 +167,21 @@ class ClusProHead(ThreePathHead):
                                 for name in ('features', 'labels', 'rows')))
         self.observed[branch] = new
 
+    def compile_clustering(self, **options: Any) -> None:
+        """Compiles assignment, update and both losses, each as one graph, and nothing else.
+
+        The state of the banks is in buffers, whose addresses are static.
+
+        Args:
+            **options: Of ``torch.compile``, such as ``backend``.
+        """
+        options = dict(dict(fullgraph=True, dynamic=False), **options)
+        self._assign = torch.compile(assign_together, **options)
+        self._update = torch.compile(update_together, **options)
+        for loss in (self.loss_pcl, self.loss_pdl):
+            if loss is not None:
+                loss.compile(**options)
+
     def expect_batches(self, size: int) -> None:
         """Allocates memory for the features of batches of ``size`` images per rank."""
         self.gatherer.least = size
@@ -174,7 +190,7 @@ class ClusProHead(ThreePathHead):
         """Updates the prototypes with all features since the last update (Eq. 9)."""
         seen = self.observed.values()
         if seen:
-            update_together([self.bank(branch) for branch in self.observed],
-                            [each.features for each in seen], [each.labels for each in seen],
-                            [each.rows for each in seen])
+            self._update([self.bank(branch) for branch in self.observed],
+                         [each.features for each in seen], [each.labels for each in seen],
+                         [each.rows for each in seen])
         self.observed = {}

@@ -58,6 +58,7 @@ from .problems import (
 # From nothing: Sinkhorn and Newton steps. From the potentials of the last visit: Newton steps.
 SINKHORN_STEPS, COLD_STEPS, WARM_STEPS = 3, 10, 5
 LONGEST_STEP, DAMPING = 4.0, 5.0
+WRITTEN_OUT = 8  # largest K whose systems are eliminated row by row in a compiled step
 
 
 def suits(kappa: float, epsilon: float, temperature: float) -> bool:
@@ -120,11 +121,25 @@ def fixed_plan(problems: Problems,
         gradient = share - sums
         diagonal = torch.addcmul(sums, gradient, gradient, value=DAMPING)
         hessian = torch.addcmul(anchor, eye, diagonal) - covariance
-        # solve_ex never raises and so never waits for the device.
-        step = torch.linalg.solve_ex(hessian, gradient)[0]
-        potential = potential + step.clamp(-LONGEST_STEP, LONGEST_STEP)
+        potential = potential + solved(hessian, gradient).clamp(-LONGEST_STEP, LONGEST_STEP)
         plan = torch.softmax(logits + potential, dim=1)
     return Solution(potential[:, :, 0], weighted * plan, steps)
+
+
+def solved(matrix: Tensor, vector: Tensor) -> Tensor:
+    """Solutions (B, K, 1) of B symmetric positive definite systems (B, K, K), without a wait.
+
+    A compiler fuses elimination that is written out with what stands around it, and can capture
+    it as a CUDA graph; as single calls it would cost more than LAPACK's.
+    """
+    size = matrix.shape[1]
+    if not torch.compiler.is_compiling() or size > WRITTEN_OUT:
+        return torch.linalg.solve_ex(matrix, vector)[0]  # never raises, so it never waits
+    rows = list(torch.cat([matrix, vector], dim=2).unbind(1))  # (B, K + 1) each
+    for i in range(size):
+        rows[i] = rows[i] / rows[i][:, i:i + 1]
+        rows = [row if j == i else row - row[:, i:i + 1] * rows[i] for j, row in enumerate(rows)]
+    return torch.stack([row[:, size:] for row in rows], dim=1)
 
 
 def _sinkhorn(logits: Tensor, mass: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,19 +214,19 @@ class Solved:
     def report(self, weights: Weights) -> TransportReport:
         """How the solver did on the classes that transport decided; waits for the device."""
         whole = make_report(self.problems, self.solution, *weights.energy)
-        groups, most = self.problems.classes.shape
-        problem = self.problems.of_features(
-            torch.arange(groups * most, device=whole.classes.device)).view(groups, -1)
-        chosen = []
-        for branch in range(groups):
-            used = problem[branch][self.solved[branch]]
-            classes = self.problems.classes.flatten()[used]
+        chosen, first = [], 0
+        for layout, solved in zip(self.problems.layouts, self.solved):
+            own = torch.arange(len(solved), device=solved.device)
+            used = (own if layout.slot is None else layout.slot)[solved]
             # A class may have several problems, all equal: report the last.
+            classes = layout.classes[used]
             order = torch.zeros(int(classes.max()) + 1 if len(classes) else 0, dtype=torch.long,
-                                device=used.device).index_put_((classes, ), used)
+                                device=used.device).index_put_((classes, ), first + used)
             chosen.append(order[classes.unique()])
+            first += len(layout.classes)
         picked = torch.cat(chosen)
-        return whole.of(picked, self.problems.classes.flatten()[picked])
+        every = torch.cat([layout.classes for layout in self.problems.layouts])
+        return whole.of(picked, every[picked])
 
 
 @torch.no_grad()

@@ -67,7 +67,8 @@ class PairPrototypes(nn.Module):
         unit, finite = unit_or_zero(features.float())
         # Images of no seen pair (those that fill up a rank) join another one, and do not count.
         place = torch.where(rows >= 0, rows, rows.max().clamp_min(0))
-        sums, count, first = group_sums(unit, place.expand(2, -1), finite & (rows >= 0))
+        sums, count, first = group_sums(unit, place.expand(2, -1), finite & (rows >= 0),
+                                        max(len(self.sums), 1))
         new = self.decay ** count * self.sums[place].transpose(0, 1) + sums
         # Sums of one pair may differ in their last bits: all of its images write those of one.
         self.sums[place] = new.gather(1, first.expand_as(new)).transpose(0, 1)

@@ -9,7 +9,8 @@ The transport problems of a batch as one padded block of fixed shape.
 
 A branch with C classes and N features in the batch gives M = min(C, N) problems: one for each
 class where there are few classes, else one for the class of each feature (a class that occurs
-twice is solved twice, which costs less than finding out). The R rows of a problem are the features
+twice is solved twice, which costs less than finding out). The tables and queues of few classes are
+read where they are, without a copy. The R rows of a problem are the features
 over which transport balances the prototypes, those in the queue or those of the batch;
 its columns are the prototypes, as many as the largest K. Masks say which rows and columns take
 part, so that no shape depends on the values. Prototypes come before rows in memory: a softmax
@@ -162,113 +163,104 @@ class Branches:
     counts: Sequence[Tensor] | None = None
     potentials: Sequence[Tensor] | None = None
 
-    @property
-    def uniform(self) -> bool:
-        """bool: Whether every primitive has ``width`` prototypes."""
-        return all(len(table) == self.width * (len(offsets) - 1)
-                   for table, offsets in zip(self.prototypes, self.offsets))
+    def columns(self, branch: int, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of a branch's prototypes (M, K) of classes (M,), and which of them exist."""
+        if self.uniform(branch):
+            columns = classes[:, None] * self.width + torch.arange(self.width,
+                                                                   device=classes.device)
+            return columns, torch.ones_like(columns, dtype=torch.bool)
+        return own_columns(classes, self.offsets[branch], self.width)
 
-    def classes(self) -> Tensor:
-        """Class of each problem, shape (G, M); the features' own labels where M = N."""
-        num = self.labels.shape[1]
-        sizes = [len(offsets) - 1 for offsets in self.offsets]
-        if min(sizes) >= num:
-            return self.labels
-        order = torch.arange(min(max(sizes), num), device=self.labels.device)
-        if max(sizes) < num:
-            return torch.stack([order.clamp_max(size - 1) for size in sizes])
-        return torch.stack([order.clamp_max(size - 1) if size < num else label
-                            for size, label in zip(sizes, self.labels)])
-
-    def slots(self) -> Tensor:
-        """Problem of each feature inside its branch, where M is not N for all, shape (G, N)."""
-        num = self.labels.shape[1]
-        order = torch.arange(num, device=self.labels.device)
-        return torch.stack([label if len(offsets) - 1 < num else order
-                            for offsets, label in zip(self.offsets, self.labels)])
-
-    def columns(self, classes: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the prototype tables (G, M, K) for classes (G, M), and which exist (G, M, K)."""
-        if self.uniform:
-            columns = classes[:, :, None] * self.width + torch.arange(
-                self.width, device=classes.device)
-            return columns, columns >= 0
-        parts = [own_columns(each, offsets, self.width)
-                 for each, offsets in zip(classes, self.offsets)]
-        return torch.stack([rows for rows, _ in parts]), torch.stack([real for _, real in parts])
+    def uniform(self, branch: int) -> bool:
+        """Whether every primitive of a branch has ``width`` prototypes."""
+        return len(self.prototypes[branch]) == self.width * (len(self.offsets[branch]) - 1)
 
     def rows(self, column: Tensor) -> Tensor:
         """Rows of the prototype tables for a column (G, N) of each feature's own primitive."""
-        if self.uniform:
-            return self.labels * self.width + column
-        return column + torch.stack([offsets[label]
-                                     for offsets, label in zip(self.offsets, self.labels)])
+        return torch.stack([
+            label * self.width + each if self.uniform(branch) else offsets[label] + each
+            for branch, (each, label, offsets) in enumerate(
+                zip(column, self.labels, self.offsets))])
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Features and the rows of their problems, where a problem serves several features.
-
-    With C the rows, S Z of a feature f is f^T (C^T Z): K products for each problem of the branch
-    instead of R.
+class Layout:
+    """The M problems of one branch, and which of them its N features belong to.
 
     Args:
-        features (Tensor): Shape (G, N, D).
-        context (Tensor): C, shape (B, R, D).
-        slot (Tensor): Problem of each feature inside its branch, shape (G, N).
+        classes (Tensor): Class of each problem, shape (M,).
+        columns (Tensor): Its rows of the prototype table, shape (M, K).
+        col_mask (Tensor): Which of them exist, shape (M, K).
+        row_mask (Tensor): Rows that take part, shape (M, R).
+        cosine (Tensor): Of prototypes and rows, shape (M, K, R).
+        similarity (Tensor): Of rows and rows, shape (M, R, R).
+        own_cosine (Tensor): Of features and prototypes of their class, shape (N, K).
+        own_similarity (Tensor): Of features and rows of their problem, shape (N, R); None where
+            ``context`` says it in fewer operations.
+        slot (Tensor): Problem of each feature, shape (N,); None if M = N and each has its own.
+        features (Tensor): Shape (N, D).
+        context (Tensor): The rows themselves, shape (M, R, D); None where rows are the batch.
     """
+    classes: Tensor
+    columns: Tensor
+    col_mask: Tensor
+    row_mask: Tensor
+    cosine: Tensor
+    similarity: Tensor
+    own_cosine: Tensor
+    own_similarity: Tensor | None
+    slot: Tensor | None
     features: Tensor
-    context: Tensor
-    slot: Tensor
+    context: Tensor | None
 
     def coupled(self, coupling: Tensor) -> Tensor:
-        """As :meth:`Problems.coupled`."""
-        sums = torch.bmm(coupling, self.context.to(coupling.dtype))
-        return _pick(_against_all(self.features.to(coupling.dtype), sums), self.slot)
+        """S Z of the features, shape (N, K), for the coupling Z (M, K, R) of the problems."""
+        if self.own_similarity is None:
+            # With C the rows, S Z of a feature f is f^T (C^T Z): K products for each problem
+            # of the branch instead of R.
+            assert self.context is not None and self.slot is not None
+            sums = torch.bmm(coupling, self.context.to(coupling.dtype))
+            return _pick(self.features.to(coupling.dtype), sums, self.slot)
+        own = coupling if self.slot is None else coupling.index_select(0, self.slot)
+        return torch.bmm(own, self.own_similarity.to(coupling.dtype)[:, :, None])[:, :, 0]
 
 
 @dataclass(frozen=True)
 class Problems:
-    """G branches with M problems each: B = G * M problems of R rows and K columns.
+    """B problems of R rows and K columns, those of G branches one after the other.
 
     Attributes:
+        layouts (tuple[Layout, ...]): The problems by branch.
         cosine (Tensor): Of prototypes and rows, shape (B, K, R).
         similarity (Tensor): S, cosines between rows, shape (B, R, R).
         row_mask (Tensor): Rows that take part, shape (B, R).
         col_mask (Tensor): Prototypes that exist, shape (B, K).
-        potential (Tensor): Potentials to start from, shape (B, K), or None.
-        columns (Tensor): Rows of the prototype tables, shape (G, M, K).
-        classes (Tensor): Class of each problem, shape (G, M).
-        problem (Tensor): Problem of each feature, shape (G * N,), or None if B = G * N and
-            each has its own.
         own_cosine (Tensor): Of features and prototypes of their class, shape (G * N, K).
-        own_similarity (Tensor): Of features and rows of their problem, shape (G * N, R); None
-            where ``spread`` says it in fewer operations.
-        spread (Spread): Features and rows themselves, or None.
+        potential (Tensor): Potentials to start from, shape (B, K), or None.
     """
+    layouts: tuple[Layout, ...]
     cosine: Tensor
     similarity: Tensor
     row_mask: Tensor
     col_mask: Tensor
-    potential: Tensor | None
-    columns: Tensor
-    classes: Tensor
-    problem: Tensor | None
     own_cosine: Tensor
-    own_similarity: Tensor | None
-    spread: Spread | None = None
+    potential: Tensor | None = None
+
+    def by_branch(self, values: Tensor) -> Sequence[Tensor]:
+        """Divides the values (B, ...) of all problems."""
+        return values.split([len(layout.classes) for layout in self.layouts])
 
     def of_features(self, values: Tensor) -> Tensor:
         """Takes for each feature the values (G * N, ...) of its problem (B, ...)."""
-        return values if self.problem is None else values.index_select(0, self.problem)
+        if all(layout.slot is None for layout in self.layouts):
+            return values
+        return _joined([each if layout.slot is None else each.index_select(0, layout.slot)
+                        for layout, each in zip(self.layouts, self.by_branch(values))])
 
     def coupled(self, coupling: Tensor) -> Tensor:
         """S Z of the features, shape (G * N, K), for the coupling Z (B, K, R) of the problems."""
-        if self.spread is not None:
-            return self.spread.coupled(coupling)
-        assert self.own_similarity is not None
-        similarity = self.own_similarity.to(coupling.dtype)[:, :, None]
-        return torch.bmm(self.of_features(coupling), similarity)[:, :, 0]
+        return _joined([layout.coupled(each) for layout, each in
+                        zip(self.layouts, self.by_branch(coupling))])
 
 
 def build_problems(branches: Branches, scope: Scope) -> Problems:
@@ -279,78 +271,58 @@ def build_problems(branches: Branches, scope: Scope) -> Problems:
         scope (str): 'class' lets the features of its own class into a problem (Eq. 7-8),
             'batch' all features of the batch (Algorithm 1).
     """
-    features, dtype = branches.features, branches.features.dtype
-    groups, num = branches.labels.shape
-    classes = branches.classes()
-    most = classes.shape[1]
-    columns, real = branches.columns(classes)
-    # With a problem for each feature, in order, nothing needs to be looked up.
-    slot = None if classes is branches.labels else branches.slots()
-    table = torch.cat([each[rows] for each, rows in zip(branches.prototypes, columns)]).to(dtype)
-    spread = None
-    if branches.contexts is None or branches.counts is None:
-        rows: tuple = _rows_of_batch(features, table, slot)
-        row_mask = branches.finite[:, None].expand(groups, most, num)
-        if scope == 'class':
-            row_mask = row_mask & (branches.labels[:, None] == classes[:, :, None])
-        row_mask = row_mask.reshape(-1, num)
-    else:
-        # index_select copies whole rows: four times as fast as indexing with a tensor.
-        context = torch.cat([each.index_select(0, chosen)
-                             for each, chosen in zip(branches.contexts, classes)])
-        count = torch.cat([each.index_select(0, chosen)
-                           for each, chosen in zip(branches.counts, classes)])
-        row_mask = torch.arange(context.shape[1], device=count.device) < count[:, None]
-        context = context.to(dtype)
-        rows = _rows_of_context(features, table, context, slot)
-        spread = None if slot is None else Spread(features, context, slot)
-    potential = problem = None
+    layouts = tuple(_lay_out(branches, branch, scope) for branch in range(len(branches.labels)))
+    potential = None
     if branches.potentials is not None:
-        potential = torch.cat([each[rows] for each, rows in zip(branches.potentials, columns)])
-    if slot is not None:
-        problem = (slot + most * torch.arange(groups, device=slot.device)[:, None]).flatten()
-    return Problems(rows[0], rows[1], row_mask, real.flatten(0, 1), potential, columns, classes,
-                    problem, rows[2], rows[3], spread)
+        potential = _joined([each[layout.columns]
+                             for each, layout in zip(branches.potentials, layouts)])
+    return Problems(
+        layouts, *(_joined([getattr(layout, name) for layout in layouts]) for name in (
+            'cosine', 'similarity', 'row_mask', 'col_mask', 'own_cosine')), potential)
 
 
-def _rows_of_batch(features: Tensor, table: Tensor,
-                   slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cosines, S, and the features' own cosines and similarities over the batch (G, N, D)."""
-    groups, num, _ = features.shape
-    most = len(table) // groups
-    product = _against_all(features, table)
-    similarity = torch.bmm(features, features.transpose(1, 2))
-    wide = similarity[:, None].expand(groups, most, num, num).reshape(-1, num, num)
-    cosine = product.permute(0, 2, 3, 1).reshape(-1, table.shape[1], num)
-    return cosine, wide, _pick(product, slot), similarity.flatten(0, 1)
-
-
-def _rows_of_context(features: Tensor, table: Tensor, context: Tensor,
-                     slot: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The same over the context (B, Q, D) of the problems."""
+def _lay_out(branches: Branches, branch: int, scope: Scope) -> Layout:
+    features, labels = branches.features[branch], branches.labels[branch]
+    num_classes, num = len(branches.offsets[branch]) - 1, len(labels)
+    every = num_classes < num  # a problem for each class, else one for each feature
+    classes = torch.arange(num_classes, device=labels.device) if every else labels
+    slot = labels if every else None
+    columns, col_mask = branches.columns(branch, classes)
+    prototypes = branches.prototypes[branch].to(features.dtype)
+    if every and branches.uniform(branch):  # the table as it is, without a copy
+        table = prototypes.view(num_classes, branches.width, -1)
+    else:
+        table = prototypes[columns]
+    own_cosine = torch.bmm(table, features[:, :, None])[:, :, 0] if slot is None else _pick(
+        features, table, slot)
+    if branches.contexts is None or branches.counts is None:
+        product = features @ table.flatten(0, 1).T
+        cosine = product.view(num, *columns.shape).permute(1, 2, 0)
+        own = features @ features.T
+        row_mask = branches.finite[branch].expand(len(classes), num)
+        if scope == 'class':
+            row_mask = row_mask & (labels == classes[:, None])
+        return Layout(classes, columns, col_mask, row_mask, cosine,
+                      own.expand(len(classes), num, num), own_cosine, own, slot, features, None)
+    context, count = branches.contexts[branch].to(features.dtype), branches.counts[branch]
+    if slot is None:
+        # index_select copies whole rows: four times as fast as indexing with a tensor.
+        context, count = context.index_select(0, classes), count.index_select(0, classes)
     across = context.transpose(1, 2)
-    cosine, similarity = torch.bmm(table, across), torch.bmm(context, across)
-    if slot is None:
-        single = features.reshape(-1, features.shape[2], 1)
-        return (cosine, similarity, torch.bmm(table, single)[:, :, 0],
-                torch.bmm(context, single)[:, :, 0])
-    return cosine, similarity, _pick(_against_all(features, table), slot), None
+    row_mask = torch.arange(context.shape[1], device=count.device) < count[:, None]
+    similar = torch.bmm(context, features[:, :, None])[:, :, 0] if slot is None else None
+    return Layout(classes, columns, col_mask, row_mask, torch.bmm(table, across),
+                  torch.bmm(context, across), own_cosine, similar, slot, features, context)
 
 
-def _against_all(features: Tensor, table: Tensor) -> Tensor:
-    """Products of features (G, N, D) with M tables (G * M, K, D) of their branch: (G, N, M, K)."""
-    groups, num, dim = features.shape
-    product = torch.bmm(features, table.view(groups, -1, dim).transpose(1, 2))
-    return product.view(groups, num, -1, table.shape[1])
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
-def _pick(products: Tensor, slot: Tensor | None) -> Tensor:
-    """Takes the products (G * N, K) with the problem of each feature from (G, N, M, K)."""
-    groups, num, _, columns = products.shape
-    if slot is None:
-        return products.diagonal(dim1=1, dim2=2).transpose(1, 2).reshape(-1, columns)
-    index = slot[:, :, None, None].expand(groups, num, 1, columns)
-    return products.gather(2, index).view(-1, columns)
+def _pick(features: Tensor, tables: Tensor, slot: Tensor) -> Tensor:
+    """Products of features (N, D) and those of M tables (M, K, D) that ``slot`` names, (N, K)."""
+    product = (features @ tables.flatten(0, 1).T).view(len(features), *tables.shape[:2])
+    return product.gather(1, slot[:, None, None].expand(-1, 1, tables.shape[1]))[:, 0]
 
 
 @dataclass(frozen=True)
