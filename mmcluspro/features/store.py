@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from mmcv.transforms import BaseTransform
 
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.registry import TRANSFORMS
-from mmcluspro.utils.digest import checksum
+from mmcluspro.utils.digest import checksum, sha256
+from mmcluspro.utils.download import kept_folder
 from mmcluspro.utils.files import write_json
 from mmcluspro.utils.plain_files import read_json as read_plain
 from mmcluspro.utils.plain_files import verified, with_checksum
@@ -122,11 +124,18 @@ def find_shards(folder: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in found if match}
 
 
-def read_shard(path: Path, rows: int) -> np.ndarray:
-    """Maps a shard of features (rows, D) into memory after checking its checksum."""
+def read_shard(path: Path, rows: int, checked: bool = False) -> np.ndarray:
+    """Maps a shard of features (rows, D) into memory after checking its checksum.
+
+    Args:
+        path (Path): The shard.
+        rows (int): How many features it must hold.
+        checked (bool): The bytes were compared before (:class:`CheckedShards`): only the header
+            is read. Defaults to False.
+    """
     try:
         array = np.load(path, mmap_mode='r', allow_pickle=False)
-        found = checksum(array)
+        found = path.name[6:14] if checked else checksum(array)
         whole = (array.ndim == 2 and len(array) == rows and path.name[6:14] == found
                  and array.dtype in (np.float32, np.float16))
         reason = f'{array.dtype} of shape {array.shape} or checksum {found} is wrong'
@@ -136,6 +145,49 @@ def read_shard(path: Path, rows: int) -> np.ndarray:
         raise FileError(path, f'it is damaged ({reason})', 'Delete it; the same command makes it '
                         f'again:\n  {command(path.parents[1])}')
     return array
+
+
+class CheckedShards:
+    """Which shards of a folder were compared with their checksums, and are the same files still.
+
+    The list is kept on this machine, beside the downloads: a store of a million images would be
+    read from end to end before each training. A file that was written since, or replaced, has
+    another time, number or size, and is read again.
+
+    Args:
+        folder (Path): Folder of a phase.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        name = sha256(str(folder.resolve()).encode(), digits=32)
+        self.path = kept_folder('checked') / f'{name}.json'
+        try:
+            self.known: Any = json.loads(self.path.read_bytes())
+        except (OSError, ValueError):
+            self.known = {}
+        if not isinstance(self.known, dict):
+            self.known = {}
+        self.found: dict[str, list[int]] = {}
+
+    def read(self, path: Path, rows: int) -> np.ndarray:
+        """As :func:`read_shard`; the bytes of a file are compared once."""
+        state = path.stat()
+        facts = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+        array = read_shard(path, rows, self.known.get(path.name) == facts)
+        self.found[path.name] = facts
+        return array
+
+    def keep(self) -> None:
+        """Remembers the files that were read; without room for it they are compared again."""
+        if self.found != self.known:
+            with suppress(OSError):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(self.path, self.found)
+
+
+def _as_bytes(names: Sequence[str]) -> np.ndarray:
+    """Names as one array of UTF-8."""
+    return np.array([name.encode() for name in names], dtype=np.bytes_)
 
 
 class FeatureStore:
@@ -151,12 +203,14 @@ class FeatureStore:
         self.folder = Path(root).expanduser() / phase
         self.facts = read_facts(root)
         try:
-            self.names: list[str] = read_json(self.folder / NAMES, list, root)
+            names = read_json(self.folder / NAMES, list, root)
         except FileNotFoundError:
             raise FileNotFoundError(
                 f'{root} has no features of phase {phase!r}. Make them first:\n'
                 f'  {command(root)}') from None
-        self.rows = {name: row for row, name in enumerate(self.names)}
+        #: UTF-8, shape (N,). One array: as objects, ten million names fill gigabytes.
+        self.names = _as_bytes(names)
+        self._order: np.ndarray | None = None
         self._shards: list[np.ndarray] | None = None
         self.open()
 
@@ -171,24 +225,46 @@ class FeatureStore:
                 raise ValueError(
                     f'The features in {self.folder} are not complete: {len(missing)} of {count} '
                     f'shards are missing. The same command continues:\n  {command(self.root)}')
-            shards = [read_shard(files[number], min(size, len(self.names) - number * size))
+            checked = CheckedShards(self.folder)
+            shards = [checked.read(files[number], min(size, len(self.names) - number * size))
                       for number in range(count)]
             if len({(shard.shape[1], shard.dtype) for shard in shards}) > 1:
                 raise ValueError(f'The shards in {self.folder} differ in width or dtype. Delete '
                                  f'the folder and make them again:\n  {command(self.root)}')
+            checked.keep()
             self._shards = shards
         return self._shards
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        """The feature of an image by its name, shape (D,), float32."""
-        if name not in self.rows:
+    def find(self, names: Sequence[str]) -> np.ndarray:
+        """Rows of images by their names, -1 for those that are not stored, shape (n,)."""
+        if self._order is None:
+            self._order = self.names.argsort(kind='stable')
+        asked = _as_bytes(names)
+        place = np.searchsorted(self.names, asked, sorter=self._order)
+        rows = self._order[np.minimum(place, len(self.names) - 1)]
+        return np.where(self.names[rows] == asked, rows, -1)
+
+    def row(self, name: str, guess: int = -1) -> int:
+        """Row of an image; ``guess`` is tried first."""
+        if 0 <= guess < len(self.names) and self.names[guess] == name.encode():
+            return guess
+        row = int(self.find([name])[0]) if len(self.names) else -1
+        if row < 0:
             raise ValueError(f'{self.folder} has no feature of image {name!r}. Make the features '
                              f'of this image list in another folder:\n  {command(self.root)}')
-        shard, row = divmod(self.rows[name], self.facts['shard_size'])
-        return self.open()[shard][row].astype(np.float32)
+        return row
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The feature of an image by its name, shape (D,), float32."""
+        return self.feature(self.row(name))
+
+    def feature(self, row: int) -> np.ndarray:
+        """The feature in a row, shape (D,), float32."""
+        shard, place = divmod(row, self.facts['shard_size'])
+        return self.open()[shard][place].astype(np.float32)
 
     def check(self, names: Sequence[str], pipeline: Sequence, subset: bool) -> None:
         """Refuses another image list or pipeline than those of the extraction.
@@ -199,10 +275,12 @@ class FeatureStore:
             subset (bool): Whether ``names`` is a part of the list by intention.
         """
         if subset:
-            change = next((f'image {name!r} is not in it' for name in names
-                           if name not in self.rows), '')
+            missing = (self.find(names) < 0).nonzero()[0] if len(names) else ()
+            change = f'image {names[missing[0]]!r} is not in it' if len(missing) else ''
+        elif np.array_equal(self.names, _as_bytes(names)):
+            change = ''
         else:
-            change = list_change(self.names, names)
+            change = list_change([name.decode() for name in self.names.tolist()], names)
         if change:
             raise ValueError(
                 f'{self.folder} is of another image list: {change}. Make the features of this one '
@@ -234,7 +312,10 @@ class LoadFeature(BaseTransform):
         self.store = FeatureStore(root, phase)
 
     def transform(self, results: dict) -> dict:
-        results['feature'] = self.store[sample_name(results)]
+        store = self.store
+        # A dataset has the order of the store, unless it is a part of it.
+        row = store.row(sample_name(results), results.get('sample_idx', -1))
+        results['feature'] = store.feature(row)
         return results
 
 

@@ -171,7 +171,8 @@ def rbf_kernels(x: Tensor, mask: Tensor, sigma: float | None = None, blocks: int
     if sigma is not None:
         return torch.exp(distance / (-2 * sigma**2))
     with torch.no_grad():
-        i, j = torch.triu_indices(*distance.shape[1:], 1, device=x.device)
+        num = x.shape[1]
+        i, j = torch.triu_indices(num, num, offset=1, device=x.device)
         pairs = torch.where(mask[:, i] & mask[:, j], distance[:, i, j], torch.nan)
         median = torch.stack([each.nanmedian() for each in pairs])
         mean = pairs.nanmean(dim=1)

@@ -1,4 +1,4 @@
-"""Prototypes are initialised from training images, evenly spread, without a trace elsewhere."""
+"""Prototypes are initialised from training images of all primitives, without a trace elsewhere."""
 import random
 
 import numpy as np
@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Subset
 from mmcluspro.engine.hooks import PrototypeHook
 from mmcluspro.engine.primitive_features import primitive_features
 from mmcluspro.models.classifier import run_images
+from mmcluspro.models.prototypes import balanced_sample
 
 
 @pytest.fixture
@@ -27,7 +28,8 @@ def initialise(runner, **kwargs):
 
 
 @pytest.mark.parametrize('init_samples, count', [(32, 32), (96, 96), (1000, 96), (None, 96)])
-def test_init_samples_takes_so_many_images_evenly_spread(runner, monkeypatch, init_samples, count):
+def test_init_samples_takes_so_many_images_of_all_primitives(runner, monkeypatch, init_samples,
+                                                             count):
     taken = []
     monkeypatch.setattr(
         'mmcluspro.engine.hooks.prototype_hook.primitive_features',
@@ -37,14 +39,32 @@ def test_init_samples_takes_so_many_images_evenly_spread(runner, monkeypatch, in
     got = initialise(runner, init_samples=init_samples)
 
     (indices, ) = taken
-    assert len(indices) == len(set(indices)) == count
-    assert indices[0] == 0 and indices[-1] == 95
-    assert np.diff(indices).max() - np.diff(indices).min() <= 1
+    assert len(indices) == len(set(indices.tolist())) == count
+    every = primitive_features(runner.model, runner.train_dataloader, np.arange(96))[1]
     for branch, bank in runner.model.head.clustered.items():
         features, labels = primitive_features(runner.model, runner.train_dataloader, indices)
+        assert labels[branch].unique().equal(every[branch].unique())
         bank.initialise(features[branch], labels[branch],
-                        torch.bincount(labels[branch], minlength=bank.num_classes))
+                        torch.bincount(every[branch], minlength=bank.num_classes))
         torch.testing.assert_close(got[branch], bank.prototypes)
+
+
+@pytest.mark.parametrize('count', [1, 40, 300, 999, 5000])
+def test_a_balanced_sample_keeps_rare_primitives_and_caps_common_ones_alike(count):
+    generator = torch.Generator().manual_seed(0)
+    share = 1 / torch.arange(1, 31).float()
+    labels = [torch.multinomial(share, 1000, True, generator=generator),
+              torch.randint(3, (1000, ), generator=generator)]
+
+    chosen = balanced_sample(labels, count)
+
+    assert len(chosen) == min(count, 1000) and (chosen.diff() > 0).all()
+    had, has = (torch.bincount(label, minlength=30) for label in (labels[0], labels[0][chosen]))
+    # Who lost an image has at least as many as anybody is owed: a common cap, up to one image.
+    cut = has < had
+    if cut.any() and count >= 300:
+        cap = int(has[cut].min())
+        assert cap >= 1 and (has >= had.clamp_max(cap)).all()
 
 
 def test_fewer_images_give_other_prototypes_and_the_hook_says_how_many(runner, monkeypatch):

@@ -110,7 +110,7 @@ def test_the_spelling_of_folders_does_not_matter(layout, stored):
     """MIT-States lies in folders with spaces, and its metadata has underscores."""
     (layout.root / 'images' / 'wet_cat').rename(layout.root / 'images' / 'wet cat')
     names = [sample_name(images_of(layout).get_data_info(i)) for i in range(12)]
-    assert names == FeatureStore(stored, 'train').names
+    assert names == [name.decode() for name in FeatureStore(stored, 'train').names.tolist()]
 
 
 def counting(calls):

@@ -13,6 +13,7 @@ from mmcluspro.engine.primitive_features import primitive_features
 from mmcluspro.engine.ranks import require_same
 from mmcluspro.errors import listed
 from mmcluspro.models.heads.cluspro import MOST_CALLS
+from mmcluspro.models.prototypes import balanced_sample
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
@@ -27,8 +28,10 @@ class PrototypeHook(Hook):
     Heads without banks are not affected.
 
     Args:
-        init_samples (int, optional): Number of evenly spaced training images from which the
-            prototypes are initialised. Defaults to None: all, in one pass over the training set.
+        init_samples (int, optional): Most training images from which the prototypes are
+            initialised. Of more images so many are chosen that every primitive has as many as
+            possible, or all of its own (:func:`~mmcluspro.models.prototypes.balanced_sample`):
+            every rank holds their features. None takes all. Defaults to 100000.
         interval (int): Iterations between two log entries about the clusters (``used``, ``balance``
             and ``drift`` of each branch). Defaults to 50.
         check_interval (int): Iterations between two comparisons of the prototypes of all ranks,
@@ -37,7 +40,7 @@ class PrototypeHook(Hook):
 
     priority = 'ABOVE_NORMAL'
 
-    def __init__(self, init_samples: int | None = None, interval: int = 50,
+    def __init__(self, init_samples: int | None = 100_000, interval: int = 50,
                  check_interval: int = 500) -> None:
         if init_samples is not None and init_samples < 1:
             raise ValueError(f'PrototypeHook.init_samples must be positive, got {init_samples}.')
@@ -71,14 +74,21 @@ class PrototypeHook(Hook):
                              'model.micro_batch.')
         if all(bool(bank.initialised) for bank in banks.values()):
             return
-        total = len(runner.train_dataloader.dataset)
+        dataset = runner.train_dataloader.dataset
+        total = len(dataset)
         count = min(self.init_samples or total, total)
         runner.logger.info(f'Initialising the prototypes from {count} training images')
-        indices = np.linspace(0, total - 1, count).round().astype(int)
+        indices, own = np.arange(total), None
+        if count < total:
+            infos = (dataset.get_data_info(index) for index in range(total))
+            table = np.fromiter(((info['attr_label'], info['obj_label']) for info in infos),
+                                dtype=np.dtype((np.int64, 2)), count=total)
+            own = dict(zip(('attr', 'obj'), torch.from_numpy(table).unbind(1)))
+            indices = balanced_sample(list(own.values()), count).numpy()
         features, labels = primitive_features(model, runner.train_dataloader, indices)
-        _require_finite(features, runner.train_dataloader.dataset, indices)
+        _require_finite(features, dataset, indices)
         for branch, bank in banks.items():
-            counts = torch.bincount(labels[branch], minlength=bank.num_classes)
+            counts = torch.bincount((own or labels)[branch], minlength=bank.num_classes)
             bank.initialise(features[branch], labels[branch], counts)
 
     def before_train_epoch(self, runner: Runner) -> None:

@@ -277,8 +277,12 @@ def build_problems(branches: Branches, scope: Scope) -> Problems:
         potential = _joined([each[layout.columns]
                              for each, layout in zip(branches.potentials, layouts)])
     return Problems(
-        layouts, *(_joined([getattr(layout, name) for layout in layouts]) for name in (
-            'cosine', 'similarity', 'row_mask', 'col_mask', 'own_cosine')), potential)
+        layouts,
+        _joined([layout.cosine for layout in layouts]),
+        _joined([layout.similarity for layout in layouts]),
+        _joined([layout.row_mask for layout in layouts]),
+        _joined([layout.col_mask for layout in layouts]),
+        _joined([layout.own_cosine for layout in layouts]), potential)
 
 
 def _lay_out(branches: Branches, branch: int, scope: Scope) -> Layout:

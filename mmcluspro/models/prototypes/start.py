@@ -1,12 +1,47 @@
 """The start of prototypes: how many each primitive gets, and k-means inside each of them."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from .problems import unit
 
 JITTER = 0.1
+
+
+def balanced_sample(labels: Sequence[Tensor], count: int) -> Tensor:
+    """Chooses images so that every primitive has as many as possible, or all that it has.
+
+    An image counts as early as the primitive that needs it more: of its attribute and its object,
+    the one in which it has the lower place. Places are dealt out evenly over the list.
+
+    Args:
+        labels (Sequence[Tensor]): Primitive of each image in each branch, shapes (N,).
+        count (int): Images to choose.
+
+    Returns:
+        Tensor: Their indices in order, shape (min(count, N),).
+
+    >>> common, rare = torch.zeros(6, dtype=torch.long), torch.tensor([0, 0, 0, 1, 0, 0])
+    >>> balanced_sample([common, rare], 2)
+    tensor([0, 3])
+    """
+    num = len(labels[0])
+    if count >= num:
+        return torch.arange(num)
+    # Golden-section steps: any beginning of this order is spread evenly over the list.
+    spread = (torch.arange(num, dtype=torch.float64) * 0.6180339887498949 % 1).argsort(stable=True)
+    place = torch.full((num, ), num)
+    for label in labels:
+        order = spread[label[spread].argsort(stable=True)]
+        size = torch.bincount(label)
+        start = size.cumsum(0) - size
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(num) - start[label[order]]
+        place = torch.minimum(place, rank)
+    return spread[place[spread].argsort(stable=True)[:count]].sort()[0]
 
 
 def random_directions(num: int, dim: int, generator: torch.Generator) -> Tensor:
