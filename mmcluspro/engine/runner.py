@@ -86,8 +86,11 @@ class SafeRunner(Runner):
         if self.cfg.get('compile') != 'clustering':
             super()._maybe_compile(target)
             return
-        head = getattr(self.model, 'module', self.model).head
-        if not hasattr(head, 'compile_clustering'):
+        from mmcluspro.models.heads import ClusProHead
+
+        from .hooks.parts import unwrap  # hooks import this package
+        head = unwrap(self.model).head
+        if not isinstance(head, ClusProHead):
             raise ValueError(f"compile='clustering' needs a head with prototypes, such as "
                              f'ClusProHead; this one is {type(head).__name__}. Remove compile.')
         head.compile_clustering()

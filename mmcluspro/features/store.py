@@ -240,6 +240,8 @@ class FeatureStore:
 
     def find(self, names: Sequence[str]) -> np.ndarray:
         """Rows of images by their names, -1 for those that are not stored, shape (n,)."""
+        if not len(self.names) or not len(names):
+            return np.full(len(names), -1)
         if self._order is None:
             self._order = self.names.argsort(kind='stable')
         asked = _as_bytes(names)
@@ -251,7 +253,7 @@ class FeatureStore:
         """Row of an image; ``guess`` is tried first."""
         if 0 <= guess < len(self.names) and self.names[guess] == name.encode():
             return guess
-        row = int(self.find([name])[0]) if len(self.names) else -1
+        row = int(self.find([name])[0])
         if row < 0:
             raise ValueError(f'{self.folder} has no feature of image {name!r}. Make the features '
                              f'of this image list in another folder:\n  {command(self.root)}')
@@ -275,7 +277,7 @@ class FeatureStore:
             subset (bool): Whether ``names`` is a part of the list by intention.
         """
         if subset:
-            missing = (self.find(names) < 0).nonzero()[0] if len(names) else ()
+            missing = (self.find(names) < 0).nonzero()[0]
             change = f'image {names[missing[0]]!r} is not in it' if len(missing) else ''
         elif np.array_equal(self.names, _as_bytes(names)):
             change = ''
