@@ -61,7 +61,7 @@ class FitLoop(EpochLoop):
         fitted (Fitted | None): What was fitted last.
     """
 
-    def __init__(self, *args: Any, num_folds: int = 5, settings: Mapping[str, float] | None = None,
+    def __init__(self, *args: Any, num_folds: int = 5, settings: Mapping[str, Any] | None = None,
                  **kwargs: Any) -> None:
         super().__init__(*args, **dict(dict(max_epochs=1), **kwargs))
         if self._max_epochs != 1:
@@ -116,7 +116,7 @@ class FitLoop(EpochLoop):
                 labels: dict[str, Tensor]) -> tuple[Settings, Settings]:
         """Settings of the fit, and of two logistic regressions."""
         if self.settings is not None:
-            return self.settings, self.settings._replace(words=0.0, pairs=0.0, texts=0.0)
+            return self.settings, self.settings._replace(means=0.0, texts=0.0)
         runner = self.runner
         runner.logger.info(f'Cross-validation over {self.num_folds} parts of the pairs of '
                            f'{len(features)} images')

@@ -17,17 +17,17 @@ from torch.nn import functional as F
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models.candidates import Candidates
 from mmcluspro.models.heads.joined import TINY, JoinedHead
-from mmcluspro.models.heads.regression import RegressionHead, Settings, mix, pair_kernel
-from mmcluspro.models.softmax import Fits, Problems, fit
+from mmcluspro.models.heads.regression import ClassMeans, RegressionHead, Settings
+from mmcluspro.models.softmax import Problems, fit
 
 from .curve import MAX_BIAS, czsl_curve
 
 PENALTIES = tuple(10.0 ** power for power in (-4, -3.5, -3, -2.5, -2, -1.5, -1))
-PAIR_PENALTIES = tuple(10.0 ** power for power in (-3, -2, -1))
-WORDS = (0.0, 0.3, 0.6)
-SHARES = (0.0, 0.2, 0.4, 0.6)
+PATH = slice(1, 6)  # the penalties that a fit takes the mean of
 STEPS, TOLERANCE = 40, 1e-2  # of fits that are only compared
-TEXTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+USUAL = np.array([0.5, 0.25, 0.25])  # shares of regressions, class means and text paths
+STEADY = 20  # so many pairs that are held out weigh as much as the usual shares
+SHARES = tuple(np.array(parts) / 4 for parts in product(range(5), repeat=3) if sum(parts) == 4)
 
 
 class Folds(NamedTuple):
@@ -92,33 +92,24 @@ class Choice(NamedTuple):
     """What was chosen.
 
     Attributes:
-        best (HeldOut): The best settings.
+        best (HeldOut): The settings of the fit.
         regressions (HeldOut): Those of two plain logistic regressions.
-        texts (HeldOut | None): The text paths of a ``JoinedHead`` alone; None for other heads.
+        shares (np.ndarray): Of regressions, class means and text paths in the scores, (3,).
     """
     best: HeldOut
     regressions: HeldOut
-    texts: HeldOut | None = None
+    shares: np.ndarray
 
     def __str__(self) -> str:
         """What was chosen and why, in one line."""
-        chosen, plain = self.best.settings, f'two logistic regressions {self.regressions.auc:.1f}'
-        found = f'AUC {self.best.auc:.1f} on pairs held out in turn'
-        if self.texts is None:
-            return (f'{found} ({plain}), with words {chosen.words:.1f} and pairs '
-                    f'{chosen.pairs:.1f}')
-        rivals = f'{plain}, text paths {self.texts.auc:.1f}'
-        taken = {0.0: 'the regressions alone', 1.0: 'the text paths alone'}.get(
-            chosen.texts, f'both, text paths with a share of {chosen.texts:.0%}')
-        return f'{found} with {taken} ({rivals})'
-
-
-Tried = tuple[HeldOut, Tensor, Tensor]
-MOST_JOINED = 20  # regressions that are joined with the text paths
+        parts = ', '.join(f'{share:.0%} {name}' for share, name in zip(
+            self.shares, ('regressions', 'class means', 'text paths')) if share)
+        return (f'AUC {self.best.auc:.1f} on pairs held out in turn (two logistic regressions '
+                f'{self.regressions.auc:.1f}), with {parts}')
 
 
 class CrossValidation:
-    """Fits a head on the folds of its training images, for many settings.
+    """Fits a head on the folds of its training images, in several ways.
 
     Args:
         head (RegressionHead): Says the names and their words.
@@ -133,40 +124,37 @@ class CrossValidation:
         self.features = F.normalize(features.float(), dim=1)
         self.labels = labels
         self.candidates: Candidates = head.train_candidates
-        self.names = head.names(self.candidates)
         self.folds = make_folds(labels['pair'], self.candidates.pairs, num_folds)
         self.fold, self.image = self.folds.held.nonzero().T
 
     def choose(self) -> Choice:
-        """Settings with the largest AUC of the answers that were held out."""
-        tried = []
-        for words in WORDS[:1] if isinstance(self.head, JoinedHead) else WORDS:
-            attr, obj = (self._logits(name, words, PENALTIES) for name in ('attr', 'obj'))
-            tried += [(self.rate(Settings(PENALTIES[i], PENALTIES[j], 1.0, words, 0.0),
-                                 attr[i], obj[j]), attr[i], obj[j])
-                      for i, j in product(range(len(PENALTIES)), repeat=2)]
-        plain = max((one for one in tried if not one[0].settings.words), key=lambda one: one[0].auc)
-        if isinstance(self.head, JoinedHead):
-            best, texts = self._with_texts(self.head, tried)
-            return Choice(best, plain[0], texts)
-        joined, attr, obj = max(tried, key=lambda one: one[0].auc)
-        results = [joined]
-        for penalty, pair in zip(PAIR_PENALTIES, self._logits(
-                'pair', joined.settings.words, PAIR_PENALTIES)):
-            results += [self.rate(joined.settings._replace(pair_penalty=penalty, pairs=share),
-                                  attr, obj, pair) for share in SHARES if share]
-        return Choice(max(results, key=lambda one: one.auc), plain[0])
+        """Shares of the parts of the head, and the penalties of two plain regressions.
 
-    def _with_texts(self, head: JoinedHead, tried: list[Tried]) -> tuple[HeldOut, HeldOut]:
-        """The best join of regressions, the best ones only, with the text paths; and these."""
-        texts = self._text_scores(head)
-        found = []
-        for one, attr, obj in sorted(tried, key=lambda each: -each[0].auc)[:MOST_JOINED]:
-            plain = mix(attr, obj, None, self.candidates.pairs, 0.0)
-            found += [self.rated(one.settings._replace(texts=share),
-                                 (1 - share) * plain + share * texts) for share in TEXTS]
-        alone = self.rated(found[-1].settings, texts)
-        return max(found, key=lambda one: one.auc), alone
+        The shares with the largest AUC of the answers that were held out count the more, the more
+        pairs were held out: with few pairs the AUC says little, and the mean of all parts is
+        better than any that it prefers. For the same reason no penalty is chosen.
+        """
+        rows, columns = self.candidates.pairs.T
+        attr, obj = (self._logits(name) for name in ('attr', 'obj'))
+        plain = max((self.rated(Settings(one, other), attr[i][:, rows] + obj[j][:, columns])
+                     for (i, one), (j, other) in product(enumerate(PENALTIES), repeat=2)),
+                    key=lambda each: each.auc)
+        parts = [attr[PATH].mean(dim=0)[:, rows] + obj[PATH].mean(dim=0)[:, columns],
+                 self._class_means()]
+        parts += [self._text_scores(self.head)] if isinstance(self.head, JoinedHead) else []
+        sizes = np.array([float(part.std(dim=1).mean()) + TINY for part in parts])
+        tried = [each[:len(parts)] for each in SHARES if not each[len(parts):].any()]
+        best = max(tried, key=lambda each: self.rated(plain.settings, sum(
+            float(weight) * part for weight, part in zip(each / sizes, parts))).auc)
+        held = int((~self.folds.seen).any(dim=0).sum())
+        usual = USUAL[:len(parts)] / USUAL[:len(parts)].sum()
+        shares = (held * best + STEADY * usual) / (held + STEADY)
+        first, means, *texts = shares / sizes
+        settings = Settings(PENALTIES[PATH], PENALTIES[PATH], float(means / first),
+                            float(sum(texts) / (first + sum(texts))))
+        joined = (1 - settings.texts) * (parts[0] + settings.means * parts[1])
+        joined = joined + sum(settings.texts * part for part in parts[2:])
+        return Choice(self.rated(settings, joined), plain, shares)
 
     def _text_scores(self, head: JoinedHead) -> Tensor:
         """Log scores of the text paths for the H images that were left out, (H, P)."""
@@ -182,11 +170,6 @@ class CrossValidation:
                 found.append(other.text_scores(
                     self.features[self.image[self.fold == number]], self.candidates).pair)
         return torch.cat(found).clamp_min(TINY).log()
-
-    def rate(self, settings: Settings, attr: Tensor, obj: Tensor,
-             pair: Tensor | None = None) -> HeldOut:
-        """AUC of answers with logits of the three regressions, (H, A), (H, O) and (H, P)."""
-        return self.rated(settings, mix(attr, obj, pair, self.candidates.pairs, settings.pairs))
 
     def rated(self, settings: Settings, scores: Tensor) -> HeldOut:
         """AUC and best bias of log scores of the images that were left out, (H, P)."""
@@ -207,27 +190,26 @@ class CrossValidation:
         margin = torch.where(own > rival, other - own, torch.inf)
         return margin.double().cpu().numpy(), is_seen.cpu().numpy()
 
-    def _logits(self, name: str, words: float, penalties: tuple[float, ...]) -> Tensor:
-        """Logits of the H images that were left out, (penalties, H, classes)."""
-        kernels = [own.kernel(own, words) for own in self.names]
-        pairs = self.candidates.pairs
-        if name == 'pair':
-            kernel = pair_kernel(*(part[pairs[:, i][:, None], pairs[:, i]]
-                                   for i, part in enumerate(kernels)))
-            known = self.folds.seen
-        else:
-            kernel = kernels[name == 'obj']
-            known = self.folds.seen.new_ones(len(self.folds.seen), len(kernel))
-        count, folds = len(penalties), len(self.folds.train)
+    def _logits(self, name: str) -> Tensor:
+        """Log probabilities for the H images that were left out, (penalties, H, classes)."""
+        count, folds = len(PENALTIES), len(self.folds.train)
         fits = fit(Problems(
             self.features, self.labels[name], self.folds.train.repeat(count, 1).to(self.features),
-            kernel.expand(count * folds, -1, -1),
-            kernel.new_tensor(penalties).repeat_interleave(folds), known.repeat(count, 1)),
-            STEPS, TOLERANCE)
-        return torch.stack([self._answers(Fits(*part), kernel, name != 'pair') for part in zip(
-            fits.dual.split(folds), fits.bias.split(folds))])
+            self.features.new_tensor(PENALTIES).repeat_interleave(folds),
+            len(self.head.weight[name])), STEPS, TOLERANCE)
+        return torch.stack([torch.cat([
+            self.features[self.image[self.fold == fold]] @ weight.T + bias
+            for fold, (weight, bias) in enumerate(zip(weights, biases))])
+            for weights, biases in zip(*(part.split(folds) for part in fits))]).log_softmax(-1)
 
-    def _answers(self, fits: Fits, kernel: Tensor, bias: bool) -> Tensor:
-        parts = [self.features[self.image[self.fold == fold]] @ dual.T @ kernel + bias * shift
-                 for fold, (dual, shift) in enumerate(zip(*fits))]
-        return torch.cat(parts)
+    def _class_means(self) -> Tensor:
+        """Log odds of the class means for the H images that were left out, (H, P)."""
+        found = []
+        for number, train in enumerate(self.folds.train):
+            means = ClassMeans.fit(
+                self.features[train].double(), *(self.labels[name][train]
+                                                 for name in ('attr', 'obj')),
+                (len(self.head.space.attributes), len(self.head.space.objects)))
+            found.append(means.logits(
+                self.features[self.image[self.fold == number]].double(), self.candidates.pairs))
+        return torch.cat(found).float()

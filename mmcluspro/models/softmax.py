@@ -1,23 +1,18 @@
-"""Softmax regressions whose classes share what their kernel says, many convex fits at once.
+"""Softmax regressions, many convex fits of the same images at once.
 
-Class c has the weights w_c, and these have a Gaussian prior with covariance K between classes:
+    minimise  sum_i v_i CE(W x_i + b, y_i) + (penalty / 2) |W|^2
 
-    minimise  sum_i v_i CE(W x_i + b, y_i) + (penalty / 2) tr(W' K^-1 W)
-
-With K = 1 this is the logistic regression of every library, C = 1 / penalty. With word vectors in
-K, classes with related names have related weights. A class that was not trained has the weights
-k(c, trained) K^-1 W.
+This is the logistic regression of every library, C = 1 / penalty.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 MEMORY = 10  # pairs of steps that L-BFGS remembers
-JITTER = 1e-6
 
 
 class Problems(NamedTuple):
@@ -27,41 +22,39 @@ class Problems(NamedTuple):
         features (Tensor): Shape (N, D).
         labels (Tensor): Class of each image, shape (N,).
         weights (Tensor): Weight of each image in each problem, 0 for those held out, (B, N).
-        kernel (Tensor): Covariance K between the C classes, (B, C, C), positive semidefinite.
         penalty (Tensor): Shape (B,).
-        classes (Tensor): Which classes a problem knows, (B, C); the softmax runs over them.
+        classes (int): Number C of classes.
     """
     features: Tensor
     labels: Tensor
     weights: Tensor
-    kernel: Tensor
     penalty: Tensor
-    classes: Tensor
+    classes: int
 
     @classmethod
-    def single(cls, features: Tensor, labels: Tensor, kernel: Tensor, penalty: float) -> Problems:
-        """One problem with all images and classes.
+    def path(cls, features: Tensor, labels: Tensor, classes: int, penalties: Sequence[float]
+             ) -> Problems:
+        """One problem for each penalty, with all images and classes.
 
         Args:
             features (Tensor): Shape (N, D).
             labels (Tensor): Shape (N,).
-            kernel (Tensor): Positive semidefinite, (C, C).
-            penalty (float): 1 / C of scikit-learn.
+            classes (int): Number C of classes.
+            penalties (Sequence[float]): 1 / C of scikit-learn, each.
         """
-        one = features.new_ones
-        return cls(features, labels, one(1, len(features)), kernel[None].to(features),
-                   one(1) * penalty, one(1, len(kernel)).bool())
+        count = len(penalties)
+        return cls(features, labels, features.new_ones(count, len(features)),
+                   features.new_tensor(penalties), classes)
 
 
 class Fits(NamedTuple):
     """Minima of B problems.
 
     Attributes:
-        dual (Tensor): K^-1 W, shape (B, C, D); a class with covariances k to the C classes has
-            the weights k @ dual.
+        weight (Tensor): W, shape (B, C, D).
         bias (Tensor): b, of mean zero over the classes, shape (B, C).
     """
-    dual: Tensor
+    weight: Tensor
     bias: Tensor
 
 
@@ -77,21 +70,15 @@ def fit(problems: Problems, steps: int = 100, tolerance: float = 1e-3) -> Fits:
     """
     x = problems.features
     rows = torch.arange(len(x), device=x.device)
-    # Two names with one word vector would leave the covariance singular.
-    jitter = JITTER * torch.eye(problems.kernel.shape[-1]).to(x)
-    root = torch.linalg.cholesky(problems.kernel + jitter)  # W = root @ Z, penalty on |Z|^2
     # In the basis of the singular vectors the curvature of the images is nearly diagonal, and
     # scaling by it leaves L-BFGS little to learn.
     basis, sizes = _basis(x)
     turned = x @ basis  # (N, R)
     total = problems.weights.sum(dim=1)
-    used = problems.classes.sum(dim=1)
-    spread = problems.kernel.diagonal(dim1=1, dim2=2).mean(dim=1)
-    curvature = (total / len(x) * spread / used)[:, None] * sizes ** 2 + problems.penalty[:, None]
+    count, rank = problems.classes, turned.shape[1]
+    curvature = (total / len(x) / count)[:, None] * sizes ** 2 + problems.penalty[:, None]
     scale = curvature.rsqrt()[:, None]  # (B, 1, R)
-    bias_scale = (total / used).rsqrt()[:, None]
-    hidden = ~problems.classes[:, None]
-    count, rank = root.shape[1], turned.shape[1]
+    bias_scale = (total / count).rsqrt()[:, None]
 
     def unpack(flat: Tensor) -> tuple[Tensor, Tensor]:
         z, b = flat.split([count * rank, count], dim=1)
@@ -99,23 +86,20 @@ def fit(problems: Problems, steps: int = 100, tolerance: float = 1e-3) -> Fits:
 
     def value(flat: Tensor) -> tuple[Tensor, Tensor]:
         z, b = unpack(flat)
-        logits = (turned @ (root @ z).mT + b[:, None]).masked_fill_(hidden, -torch.inf)
+        logits = turned @ z.mT + b[:, None]
         norm = logits.logsumexp(dim=2)
         picked = logits[:, rows, problems.labels]
-        # An image of a class that a problem does not know has no weight there.
-        loss = (norm - picked).masked_fill(problems.weights == 0, 0).mul(problems.weights).sum(1)
+        loss = ((norm - picked) * problems.weights).sum(dim=1)
         loss = loss + problems.penalty / 2 * z.square().sum(dim=(1, 2))
         error = (logits - norm[:, :, None]).exp_()
         error[:, rows, problems.labels] -= 1
         error *= problems.weights[:, :, None]
-        slope = root.mT @ (error.mT @ turned) + problems.penalty[:, None, None] * z
+        slope = error.mT @ turned + problems.penalty[:, None, None] * z
         return loss, torch.cat([(slope * scale).flatten(1), error.sum(dim=1) * bias_scale], dim=1)
 
-    start = x.new_zeros(len(root), count * rank + count)
+    start = x.new_zeros(len(total), count * rank + count)
     z, b = unpack(minimise(value, start, steps, tolerance * total.sqrt()))
-    dual = torch.linalg.solve_triangular(root.mT, z, upper=True) @ basis.T
-    mean = b.masked_fill(hidden[:, 0], 0).sum(1, keepdim=True) / used[:, None]
-    return Fits(dual, (b - mean).masked_fill(hidden[:, 0], 0))
+    return Fits(z @ basis.T, b - b.mean(dim=1, keepdim=True))
 
 
 def _basis(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,12 +33,12 @@ def config(work_dir, **options):
 def run(tmp_path_factory):
     torch.set_num_threads(1)
     runner = build_runner(config(tmp_path_factory.mktemp('fit'), **{
-        'train_cfg.settings': dict(attr_penalty=0.1, obj_penalty=0.5, words=0.0, pairs=0.0)}))
+        'train_cfg.settings': dict(attr_penalty=0.1, obj_penalty=0.5)}))
     runner.train()
     return runner
 
 
-def test_without_words_and_pairs_it_is_two_logistic_regressions_of_scikit_learn(run):
+def test_with_one_penalty_each_it_is_two_logistic_regressions_of_scikit_learn(run):
     parts = [list(run_images(run.model, loader))
              for loader in (run.train_dataloader, run.val_dataloader)]
     (x, attr, obj), (new, *_) = (

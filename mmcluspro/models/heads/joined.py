@@ -39,7 +39,7 @@ class JoinedHead(RegressionHead):
 
     With t the share of the text paths, whose score is that of Eq. 13:
 
-        log score = (1 - t) (log p(a|x) + log p(o|x)) + t log (p(c|x) + p(a|x) p(o|x))
+        log score = (1 - t) (log p(a|x) + log p(o|x) + V_ao) + t log (p(c|x) + p(a|x) p(o|x))
 
     A text path compares a linear projection of the feature with the projected word vectors, as
     the three-path baseline does; attribute and object are composed by an MLP. Regressions win with
@@ -157,7 +157,7 @@ class JoinedHead(RegressionHead):
                 for name, weight in self.project.state_dict().items()}}
 
         return Portable(plain.paths, dict(plain.info, texts_share=share, scale=scale), partial(
-            portable_joined, pairs=plain.info['pairs_share'], texts=share, scale=scale), arrays)
+            portable_joined, texts=share, scale=scale), arrays)
 
     @staticmethod
     def _scaled(features: Tensor) -> Tensor:
@@ -194,10 +194,9 @@ def _mean(one: Tensor | None, other: Tensor | None, share: Tensor) -> Tensor | N
             + share * other.clamp_min(TINY).log()).softmax(dim=1)
 
 
-def portable_joined(features: Arrays, table: Arrays, pairs: float, texts: float,
-                    scale: float) -> np.ndarray:
+def portable_joined(features: Arrays, table: Arrays, texts: float, scale: float) -> np.ndarray:
     """:meth:`JoinedHead.score` in numpy; shape (B, P)."""
-    plain = portable_scores(features, table, pairs)
+    plain = portable_scores(features, table)
     if not texts:
         return plain
     x = {path: features['composition'] @ table[f'project_{path}'].T for path in PATHS}

@@ -1,4 +1,4 @@
-"""Softmax regressions of attributes, objects and pairs on frozen features: a convex fit."""
+"""Softmax regressions and class means of attributes and objects on frozen features."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -27,25 +27,24 @@ from mmcluspro.registry import MODELS
 
 from .base import LABELS, Arrays, CompositionHead, Portable
 
-NEW = 0.6  # as WORDS of the cross-validation has at most
+NEW = 0.6  # share of the word vectors in the covariance between new and trained classes
+RIDGE = 5.0  # photographs without an effect that each name is thought to have
+SHRINKAGE = 0.6  # of the covariance within pairs towards the same variance in all directions
 
 
 class Settings(NamedTuple):
-    """What cross-validation chooses for a fit.
+    """What a fit is made with.
 
     Attributes:
-        attr_penalty (float): Of the weights of the attributes, 1 / C of scikit-learn.
-        obj_penalty (float): Of the weights of the objects.
-        pair_penalty (float): Of the weights of the pairs.
-        words (float): Share of the word vectors in the covariance between classes, in [0, 1).
-        pairs (float): Share of the regression of pairs in the log scores, in [0, 1].
-        texts (float): Share of the text paths of a :class:`JoinedHead` in them, in [0, 1].
+        attr_penalty (float | tuple[float, ...]): Of the weights of the attributes, 1 / C of
+            scikit-learn; the weights are the mean over several penalties.
+        obj_penalty (float | tuple[float, ...]): Of the weights of the objects.
+        means (float): Factor of the log odds of the class means, at least 0.
+        texts (float): Share of the text paths of a :class:`JoinedHead`, in [0, 1].
     """
-    attr_penalty: float = 0.01
-    obj_penalty: float = 0.01
-    pair_penalty: float = 0.01
-    words: float = 0.3
-    pairs: float = 0.3
+    attr_penalty: float | tuple[float, ...] = 0.01
+    obj_penalty: float | tuple[float, ...] = 0.01
+    means: float = 0.0
     texts: float = 0.0
 
 
@@ -54,67 +53,90 @@ class Names(NamedTuple):
     places: Tensor
     vectors: Tensor
 
-    def kernel(self, others: Names, words: float | Tensor) -> Tensor:
-        """Covariances with m other names, shape (n, m): the same name, and related words.
+    def shares(self, others: Names) -> Tensor:
+        """Shares of n trained names in the weights of m names, shape (n, m).
 
-        Args:
-            others (Names): m names of the same kind.
-            words (float | Tensor): Share of the cosine of the word vectors.
+        A new name gets the weights that are expected from those of the trained names, if the
+        covariance between names is that of the same name, and with the share :data:`NEW` the
+        cosine of the word vectors.
         """
-        same = (self.places[:, None] == others.places).to(self.vectors)
-        return (1 - words) * same + words * (self.vectors @ others.vectors.T)
-
-    def shares(self, others: Names, words: Tensor) -> Tensor:
-        """Shares of n trained names in the weights of m names, shape (n, m), for the dual weights.
-
-        A fit without word vectors says nothing of a new name. It gets the weights that are expected
-        from those of the trained names, with :data:`NEW` as the share of the words.
-        """
-        found, new = self.kernel(others, words), others.places >= len(self.places)
-        if new.any() and not words:
-            own = self.kernel(self, NEW)
-            found[:, new] = torch.linalg.solve(own, self.kernel(others, NEW)[:, new])
+        found = (self.places[:, None] == others.places).to(self.vectors)
+        new = others.places >= len(self.places)
+        if new.any():
+            own = (1 - NEW) * torch.eye(len(self.places)).to(found)
+            found[:, new] = torch.linalg.solve(
+                own + NEW * self.vectors @ self.vectors.T,
+                NEW * self.vectors @ others.vectors[new].T)
         return found
 
 
-def pair_kernel(attr: Tensor, obj: Tensor) -> Tensor:
-    """Covariances between pairs: parts of the attribute, of the object, and of both together.
+class ClassMeans(NamedTuple):
+    """Log odds of Gaussian classes whose means add up: mean of all + attribute + object.
 
-    Args:
-        attr (Tensor): Between the attributes of the pairs, (n, m).
-        obj (Tensor): Between their objects, (n, m).
+    The log odds of pair (a, o) against any other pair are those of
+    ``x @ (attr[a] + obj[o]) + attr_bias[a] + obj_bias[o] + cross[a, o]``.
+
+    Attributes:
+        attr (Tensor): Shape (A, D).
+        obj (Tensor): Shape (O, D).
+        attr_bias (Tensor): Of mean zero, (A,).
+        obj_bias (Tensor): Of mean zero, (O,).
+        cross (Tensor): Shape (A, O).
     """
-    return (attr + obj + attr * obj) / 3
+    attr: Tensor
+    obj: Tensor
+    attr_bias: Tensor
+    obj_bias: Tensor
+    cross: Tensor
 
+    @classmethod
+    def fit(cls, x: Tensor, attr: Tensor, obj: Tensor, sizes: tuple[int, int]) -> ClassMeans:
+        """Estimates effects by ridge regression, and their common covariance within pairs.
 
-def mix(attr: Tensor, obj: Tensor, pair: Tensor | None, pairs: Tensor,
-        share: float | Tensor) -> Tensor:
-    """Log scores of pairs: a weighted geometric mean of p(a) p(o) and p(c).
+        So an unseen pair has a mean, too, and what goes with the object in the pairs of an
+        attribute is not counted as the attribute.
 
-    Args:
-        attr (Tensor): Logits of attributes, (…, B, A).
-        obj (Tensor): Logits of objects, (…, B, O).
-        pair (Tensor, optional): Logits of pairs, (…, B, P); None without their regression.
-        pairs (Tensor): Attribute and object of each pair, (P, 2).
-        share (float | Tensor): Of p(c).
-    """
-    primitives = attr.log_softmax(-1)[..., pairs[:, 0]] + obj.log_softmax(-1)[..., pairs[:, 1]]
-    if pair is None:
-        return primitives
-    return (1 - share) * primitives + share * pair.log_softmax(-1)
+        Args:
+            x (Tensor): Of N images, (N, D).
+            attr (Tensor): Attribute of each, (N,).
+            obj (Tensor): Object of each, (N,).
+            sizes (tuple[int, int]): Numbers of attributes and objects.
+        """
+        mean = x.mean(dim=0)
+        names = torch.cat([F.one_hot(attr, sizes[0]), F.one_hot(obj, sizes[1])], dim=1).to(x)
+        effects = torch.linalg.solve(
+            names.T @ names + RIDGE * torch.eye(sum(sizes)).to(x), names.T @ (x - mean))
+        pair = torch.unique(torch.stack([attr, obj]), dim=1, return_inverse=True)[1]
+        member = F.one_hot(pair).to(x)
+        rest = x - member @ ((member.T @ x) / member.sum(dim=0)[:, None])
+        within = rest.T @ rest / max(1, len(x) - member.shape[1])
+        spread = within.diagonal().mean() + torch.finfo(x.dtype).tiny
+        within = (1 - SHRINKAGE) * within
+        within.diagonal().add_(SHRINKAGE * spread)
+        weights = torch.linalg.solve(within, effects.T).T
+        bias = -(weights * (mean + effects / 2)).sum(dim=1)
+        parts = [part.split(sizes) for part in (weights, bias)]
+        return cls(*parts[0], *(each - each.mean() for each in parts[1]),
+                   -effects[:sizes[0]] @ parts[0][1].T)
+
+    def logits(self, x: Tensor, pairs: Tensor) -> Tensor:
+        """Of B images (B, D) for P pairs (P, 2), up to a constant of the image; shape (B, P)."""
+        attr, obj = pairs.T
+        return (x @ self.attr.T + self.attr_bias)[:, attr] + (
+            x @ self.obj.T + self.obj_bias)[:, obj] + self.cross[attr, obj]
 
 
 @MODELS.register_module()
 class RegressionHead(CompositionHead):
     """Classifies frozen features by softmax regressions, for hundreds of photographs.
 
-    With x the feature of an image, scaled to unit norm, and W_a, W_o, W_c the weights:
+    With x the feature of an image, scaled to unit norm, and W_a, W_o the weights:
 
-        log score = (1 - s) (log p(a|x) + log p(o|x)) + s log p(c|x),  p(.|x) = softmax(W x + b)
+        log score = log p(a|x) + log p(o|x) + V_ao,  p(.|x) = softmax(W x + b)
 
-    Each W minimises cross-entropy plus a penalty, in which classes with related words have
-    related weights (:mod:`mmcluspro.models.softmax`). Pairs share what their attributes and
-    objects share, so unseen pairs and new words have weights, too.
+    Each W is the mean of minima of cross-entropy with several penalties, plus
+    ``settings.means`` times the weights of :class:`ClassMeans`, and V is what these add for the
+    pair. New words have the weights that are expected from those of the trained ones.
 
     ``train_cfg=dict(type='mmcluspro.FitLoop')`` calls :meth:`fit` with the features of all
     training images.
@@ -132,14 +154,13 @@ class RegressionHead(CompositionHead):
                  text: Annotated[dict, Part((TextEncoder, ))], in_channels: Width,
                  **kwargs: Any) -> None:
         super().__init__(space, text, **kwargs)
-        sizes = len(self.space.attributes), len(self.space.objects), len(self.train_candidates)
-        self.dual = nn.ParameterDict({
+        sizes = len(self.space.attributes), len(self.space.objects)
+        self.weight = nn.ParameterDict({
             name: nn.Parameter(torch.zeros(size, in_channels))
             for name, size in zip(LABELS, sizes)})
         self.bias = nn.ParameterDict({
-            name: nn.Parameter(torch.zeros(size)) for name, size in zip(LABELS[:2], sizes)})
-        self.register_buffer('words', torch.tensor(0.0))
-        self.register_buffer('share', torch.tensor(0.0))
+            name: nn.Parameter(torch.zeros(size)) for name, size in zip(LABELS, sizes)})
+        self.register_buffer('cross', torch.zeros(sizes))
 
     @torch.no_grad()
     def fit(self, features: Tensor, labels: dict[str, Tensor], settings: Settings,
@@ -150,25 +171,17 @@ class RegressionHead(CompositionHead):
             features (Tensor): f of all N training images, (N, D).
             labels (dict[str, Tensor]): 'attr', 'obj' and 'pair', (N,) each; 'pair' are rows of
                 ``train_candidates.pairs``.
-            settings (Settings): Penalties and shares.
+            settings (Settings): Penalties and factors.
             tolerance (float): As in :func:`~mmcluspro.models.softmax.fit`. Defaults to 1e-6.
         """
         x = F.normalize(features.double(), dim=1)
-        candidates = self.train_candidates
-        attr, obj = self.names(candidates)
-        kernels = attr.kernel(attr, settings.words), obj.kernel(obj, settings.words)
-        rows, columns = candidates.pairs.T
-        between = pair_kernel(kernels[0][rows[:, None], rows],
-                              kernels[1][columns[:, None], columns])
-        self.words.fill_(settings.words)
-        self.share.fill_(settings.pairs)
-        for name, kernel, penalty in zip(LABELS, (*kernels, between), settings[:3]):
-            if name == 'pair' and not settings.pairs:
-                continue
-            found = fit(Problems.single(x, labels[name], kernel, penalty), 1000, tolerance)
-            self.dual[name].copy_(found.dual[0])
-            if name in self.bias:
-                self.bias[name].copy_(found.bias[0])
+        means = ClassMeans.fit(x, labels['attr'], labels['obj'], tuple(self.cross.shape))
+        for name, penalties, weights, bias in zip(LABELS, settings[:2], means[:2], means[2:4]):
+            problems = Problems.path(x, labels[name], len(weights), np.atleast_1d(penalties))
+            found = fit(problems, 1000, tolerance)
+            self.weight[name].copy_(found.weight.mean(dim=0) + settings.means * weights)
+            self.bias[name].copy_(found.bias.mean(dim=0) + settings.means * bias)
+        self.cross.copy_(settings.means * means.cross)
 
     def for_space(self, space: CompositionSpace) -> RegressionHead:
         """A head for other seen pairs of the same names; it has yet to be fitted.
@@ -180,8 +193,6 @@ class RegressionHead(CompositionHead):
         other = deepcopy(self, {} if learns else {id(self.text): self.text})
         other.space, other._known = space, Candidates.from_space(space)
         other._train = Candidates.from_space(space, seen_only=True)
-        other.dual['pair'] = nn.Parameter(self.dual['pair'].new_zeros(
-            len(other._train), self.dual['pair'].shape[1]))
         return other
 
     def names(self, candidates: Candidates) -> tuple[Names, Names]:
@@ -192,25 +203,21 @@ class RegressionHead(CompositionHead):
                       self.text.encode_objects()[candidates.text_objects]))
 
     def weights(self, candidates: Candidates) -> dict[str, Tensor]:
-        """What the features are multiplied with.
+        """The weights of the names of candidates.
 
         Args:
             candidates (Candidates): The pairs to choose from.
 
         Returns:
-            dict[str, Tensor]: ``attr``, (A_known, A), ``obj`` and ``pair``: covariances of the
-            trained classes with those of the candidates; and ``attr_bias`` (A,) and ``obj_bias``.
+            dict[str, Tensor]: ``attr`` (A, D), ``obj`` (O, D), ``attr_bias`` (A,), ``obj_bias``
+            and ``cross``, V of each pair, (P,).
         """
-        known = self.train_candidates
-        ours, theirs = self.names(known), self.names(candidates)
-        kernels = [own.shares(other, self.words) for own, other in zip(ours, theirs)]
-        both = [kernel[known.pairs[:, i]][:, candidates.pairs[:, i]]
-                for i, kernel in enumerate(kernels)]
-        biases = [torch.cat([self.bias[name], self.bias[name].new_zeros(1)])[
-            other.places.clamp(max=len(own.places))]  # the last one is that of all new names
-            for own, other, name in zip(ours, theirs, LABELS)]
-        return dict(attr=kernels[0], obj=kernels[1], pair=pair_kernel(*both),
-                    attr_bias=biases[0], obj_bias=biases[1])
+        attr, obj = (own.shares(other) for own, other in zip(
+            self.names(self.train_candidates), self.names(candidates)))
+        rows, columns = candidates.pairs.T
+        return dict(attr=attr.T @ self.weight['attr'], obj=obj.T @ self.weight['obj'],
+                    attr_bias=attr.T @ self.bias['attr'], obj_bias=obj.T @ self.bias['obj'],
+                    cross=(attr.T @ self.cross @ obj)[rows, columns])
 
     def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
         """Log scores of pairs, and the probabilities of attributes and objects.
@@ -221,15 +228,15 @@ class RegressionHead(CompositionHead):
         """
         candidates = candidates.to(self.device)
         attr, obj, pair = self._logits(as_features(feats), candidates)
-        return Scores(mix(attr, obj, pair, candidates.pairs, self.share),
-                      attr.softmax(dim=1), obj.softmax(dim=1))
+        return Scores(pair, attr.softmax(dim=1), obj.softmax(dim=1))
 
-    def _logits(self, features: Features, candidates: Candidates) -> tuple[Tensor, ...]:
+    def _logits(self, features: Features, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:
         x = F.normalize(features.composition.float(), dim=1)
         parts = self.weights(candidates)
-        # The trained classes first: a product with the weights of many pairs would be larger.
-        attr, obj, pair = (x @ self.dual[name].T @ parts[name] for name in LABELS)
-        return attr + parts['attr_bias'], obj + parts['obj_bias'], pair
+        attr, obj = (x @ parts[name].T + parts[f'{name}_bias'] for name in LABELS[:2])
+        rows, columns = candidates.pairs.T
+        return attr, obj, (attr.log_softmax(dim=1)[:, rows] + obj.log_softmax(dim=1)[:, columns]
+                           + parts['cross'])
 
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
         """Logits over the seen pairs; there are no texts of pairs."""
@@ -239,32 +246,26 @@ class RegressionHead(CompositionHead):
             len(candidates), 0)), logits, labels, candidates)
 
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
-        """Cross-entropy of the three regressions, without the penalty of :meth:`fit`."""
+        """Cross-entropy of attributes, objects and pairs, without the penalty of :meth:`fit`."""
         return {f'{name}_loss': F.cross_entropy(logits, step.labels[name])
-                for name, logits in zip(LABELS, step.logits) if logits is not None}
+                for name, logits in zip(LABELS, step.logits)}
 
     def portable(self) -> Portable:
         """Products with the weights in numpy."""
-        share = float(self.share)
 
         def arrays(candidates: Candidates) -> Arrays:
-            parts = self.weights(candidates.to(self.device))
-            weights = {f'weight_{name}': parts[name].T @ self.dual[name]
-                       for name in LABELS}
-            biases = {f'bias_{name}': parts[f'{name}_bias'] for name in LABELS[:2]}
-            return {name: value.detach().cpu().numpy()
-                    for name, value in (weights | biases).items()}
+            return {f'weight_{name}': value.detach().cpu().numpy()
+                    for name, value in self.weights(candidates.to(self.device)).items()}
 
-        return Portable(('composition', ), dict(pairs_share=share),
-                        lambda features, table: portable_scores(features, table, share), arrays)
+        return Portable(('composition', ), {}, portable_scores, arrays)
 
 
-def portable_scores(features: Arrays, table: Arrays, share: float) -> np.ndarray:
+def portable_scores(features: Arrays, table: Arrays) -> np.ndarray:
     """:meth:`RegressionHead.score` in numpy; shape (B, P)."""
-    x, pairs = features['composition'], table['pairs']
-    attr, obj, pair = (_log_softmax(x @ table[f'weight_{name}'].T + table.get(f'bias_{name}', 0))
-                       for name in LABELS)
-    return (1 - share) * (attr[:, pairs[:, 0]] + obj[:, pairs[:, 1]]) + share * pair
+    attr, obj = (_log_softmax(features['composition'] @ table[f'weight_{name}'].T
+                              + table[f'weight_{name}_bias']) for name in LABELS[:2])
+    rows, columns = table['pairs'].T
+    return attr[:, rows] + obj[:, columns] + table['weight_cross']
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
