@@ -89,10 +89,15 @@ class FitLoop(EpochLoop):
         return list(self._folds(self.fitted, self.fitted.settings))
 
     @cached_property
-    def regressions(self) -> dict[str, float]:
-        """Numbers of two logistic regressions on the same parts."""
+    def plain_folds(self) -> list[Fold]:
+        """Two logistic regressions on the same parts."""
         assert self.fitted is not None
-        return delivered(list(self._folds(self.fitted, self.fitted.plain)))
+        return list(self._folds(self.fitted, self.fitted.plain))
+
+    @property
+    def regressions(self) -> dict[str, float]:
+        """Numbers of :attr:`plain_folds`."""
+        return delivered(self.plain_folds)
 
     def run_epoch(self) -> None:
         """Fits; the hooks see an epoch without iterations."""
@@ -126,11 +131,13 @@ class FitLoop(EpochLoop):
         return choice.best.settings, choice.regressions.settings
 
     def _folds(self, fitted: Fitted, settings: Settings) -> Iterator[Fold]:
-        """Fits to what each part leaves; other parts than those that chose the settings."""
+        """Fits to what each part leaves; other parts than those that chose the settings.
+
+        They depend on the photographs alone, so that every seed delivers the same model.
+        """
         head, features, labels = fitted[:3]
         space, pairs = head.space, head.train_candidates.pairs.cpu()
-        seed = (self.runner.seed or 0) + 1
-        folds = make_folds(labels['pair'], pairs, self.num_folds, seed)
+        folds = make_folds(labels['pair'], pairs, self.num_folds, seed=1)
         for train, held, seen in zip(*folds):
             part = CompositionSpace(space.attributes, space.objects, pairs, seen.cpu())
             own, rows = head.for_space(part), seen.cumsum(0) - 1

@@ -144,8 +144,8 @@ class CrossValidation:
         parts += [self._text_scores(self.head)] if isinstance(self.head, JoinedHead) else []
         sizes = np.array([float(part.std(dim=1).mean()) + TINY for part in parts])
         tried = [each[:len(parts)] for each in SHARES if not each[len(parts):].any()]
-        best = max(tried, key=lambda each: self.rated(plain.settings, sum(
-            float(weight) * part for weight, part in zip(each / sizes, parts))).auc)
+        best = max(tried, key=lambda each: self.rated(plain.settings, torch.stack([
+            float(weight) * part for weight, part in zip(each / sizes, parts)]).sum(dim=0)).auc)
         held = int((~self.folds.seen).any(dim=0).sum())
         usual = USUAL[:len(parts)] / USUAL[:len(parts)].sum()
         shares = (held * best + STEADY * usual) / (held + STEADY)
@@ -153,7 +153,8 @@ class CrossValidation:
         settings = Settings(PENALTIES[PATH], PENALTIES[PATH], float(means / first),
                             float(sum(texts) / (first + sum(texts))))
         joined = (1 - settings.texts) * (parts[0] + settings.means * parts[1])
-        joined = joined + sum(settings.texts * part for part in parts[2:])
+        for part in parts[2:]:
+            joined = joined + settings.texts * part
         return Choice(self.rated(settings, joined), plain, shares)
 
     def _text_scores(self, head: JoinedHead) -> Tensor:
@@ -204,12 +205,11 @@ class CrossValidation:
 
     def _class_means(self) -> Tensor:
         """Log odds of the class means for the H images that were left out, (H, P)."""
-        found = []
+        found, sizes = [], (len(self.head.weight['attr']), len(self.head.weight['obj']))
         for number, train in enumerate(self.folds.train):
             means = ClassMeans.fit(
-                self.features[train].double(), *(self.labels[name][train]
-                                                 for name in ('attr', 'obj')),
-                (len(self.head.space.attributes), len(self.head.space.objects)))
+                self.features[train].double(), self.labels['attr'][train],
+                self.labels['obj'][train], sizes)
             found.append(means.logits(
                 self.features[self.image[self.fold == number]].double(), self.candidates.pairs))
         return torch.cat(found).float()

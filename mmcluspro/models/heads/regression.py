@@ -115,9 +115,9 @@ class ClassMeans(NamedTuple):
         within.diagonal().add_(SHRINKAGE * spread)
         weights = torch.linalg.solve(within, effects.T).T
         bias = -(weights * (mean + effects / 2)).sum(dim=1)
-        parts = [part.split(sizes) for part in (weights, bias)]
-        return cls(*parts[0], *(each - each.mean() for each in parts[1]),
-                   -effects[:sizes[0]] @ parts[0][1].T)
+        first = sizes[0]
+        return cls(weights[:first], weights[first:], bias[:first] - bias[:first].mean(),
+                   bias[first:] - bias[first:].mean(), -effects[:first] @ weights[first:].T)
 
     def logits(self, x: Tensor, pairs: Tensor) -> Tensor:
         """Of B images (B, D) for P pairs (P, 2), up to a constant of the image; shape (B, P)."""
@@ -175,9 +175,10 @@ class RegressionHead(CompositionHead):
             tolerance (float): As in :func:`~mmcluspro.models.softmax.fit`. Defaults to 1e-6.
         """
         x = F.normalize(features.double(), dim=1)
-        means = ClassMeans.fit(x, labels['attr'], labels['obj'], tuple(self.cross.shape))
+        means = ClassMeans.fit(x, labels['attr'], labels['obj'], (len(self.weight['attr']), len(self.weight['obj'])))
         for name, penalties, weights, bias in zip(LABELS, settings[:2], means[:2], means[2:4]):
-            problems = Problems.path(x, labels[name], len(weights), np.atleast_1d(penalties))
+            problems = Problems.path(
+                x, labels[name], len(weights), np.atleast_1d(penalties).tolist())
             found = fit(problems, 1000, tolerance)
             self.weight[name].copy_(found.weight.mean(dim=0) + settings.means * weights)
             self.bias[name].copy_(found.bias.mean(dim=0) + settings.means * bias)
@@ -248,7 +249,7 @@ class RegressionHead(CompositionHead):
     def terms(self, step: TrainStep) -> dict[str, Tensor]:
         """Cross-entropy of attributes, objects and pairs, without the penalty of :meth:`fit`."""
         return {f'{name}_loss': F.cross_entropy(logits, step.labels[name])
-                for name, logits in zip(LABELS, step.logits)}
+                for name, logits in zip(LABELS, step.logits) if logits is not None}
 
     def portable(self) -> Portable:
         """Products with the weights in numpy."""
