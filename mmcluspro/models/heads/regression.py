@@ -175,7 +175,8 @@ class RegressionHead(CompositionHead):
             tolerance (float): As in :func:`~mmcluspro.models.softmax.fit`. Defaults to 1e-6.
         """
         x = F.normalize(features.double(), dim=1)
-        means = ClassMeans.fit(x, labels['attr'], labels['obj'], (len(self.weight['attr']), len(self.weight['obj'])))
+        sizes = len(self.weight['attr']), len(self.weight['obj'])
+        means = ClassMeans.fit(x, labels['attr'], labels['obj'], sizes)
         for name, penalties, weights, bias in zip(LABELS, settings[:2], means[:2], means[2:4]):
             problems = Problems.path(
                 x, labels[name], len(weights), np.atleast_1d(penalties).tolist())
