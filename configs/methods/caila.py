@@ -28,3 +28,15 @@ on = dict(
         neck=dict(_delete_=True, type='mmcluspro.PrimitiveAdapter'), head=dict(img_dropout=0.1))),
     shapes=dict(model=dict(
         backbone=dict(type='mmcluspro.CAILAVision'), head=dict(img_dropout=0.0))))
+# As released: also learns the table of tokens and three temperatures; other prompts and names.
+variants = dict(released=dict(
+    datasets=('utzappos', 'mitstates', 'cgqa'),
+    model=dict(head=dict(text=dict(released=True, learn_temperature=True))),
+    on=dict(utzappos=dict(model=dict(head=dict(text=dict(readable={
+        'Faux.Fur': 'fake fur', 'Faux.Leather': 'fake leather',
+        'Full.grain.leather': 'thick leather', 'Hair.Calf': 'hairy leather',
+        'Patent.Leather': 'shiny leather', 'Boots.Ankle': 'ankle boots',
+        'Boots.Knee.High': 'kneehigh boots', 'Boots.Mid-Calf': 'midcalf boots',
+        'Shoes.Boat.Shoes': 'boatshoes', 'Shoes.Clogs.and.Mules': 'clogs shoes',
+        'Shoes.Flats': 'flats shoes', 'Shoes.Heels': 'heels', 'Shoes.Loafers': 'loafers',
+        'Shoes.Oxfords': 'oxford shoes', 'Shoes.Sneakers.and.Athletic.Shoes': 'sneakers'})))))))

@@ -46,8 +46,8 @@ class Oracle(dict):
         return {key.partition('/')[2]: value for key, value in self.items()
                 if key.startswith(f'{kind}/')}
 
-    def model(self, head, neck=None, frozen=(), **parts):
-        """Neck and head with the recorded weights, in training mode."""
+    def model(self, head, neck=None, frozen=(), shipped=(), **parts):
+        """Neck and head with the recorded weights, or those of tiny_clip, in training mode."""
         seen, unseen = self['seen'].tolist(), self['unseen'].tolist()
         names = [[f'{kind}{i}' for i in range(1 + self['seen'][:, place].max())]
                  for place, kind in enumerate('ao')]
@@ -64,7 +64,8 @@ class Oracle(dict):
             name: drawn(name, learning[name].shape, *rule.tolist())
             for name, rule in self.part('draw').items()}
         assert not model.load_state_dict(weights, strict=False).unexpected_keys
-        assert not {name for name, p in learning.items() if p.requires_grad} - set(weights)
+        assert {name for name, p in learning.items() if p.requires_grad} - set(weights) == set(
+            shipped)
         return model.train()
 
     def samples(self):
@@ -445,6 +446,22 @@ def msci(oracle, name):
     layers = {f'layer_{i}': layer for i, layer in enumerate(oracle['layers'])}
     features = model['neck'](Features(oracle['images'], extra=layers))
     return oracle.compare(model, features, single('pair', 'attr', 'obj'), same)
+
+
+@case('caila', 'caila_parts', 'caila_released')
+def caila(oracle, name):
+    tower = dict(arch='tiny_clip', pretrained='tiny_clip')
+    text = dict(type='mmcluspro.CAILAText', **tower,
+                prompt=dict(context='a photo of a', learn=(), names='tokens'))
+    released = name == 'caila_released'
+    if released:
+        text.update(released=True, learn_temperature=True)
+    model = oracle.model(
+        dict(type='mmcluspro.CAILAHead', img_dropout=0.0, text=text),
+        shipped=['head.text.tower.text.token_embedding.weight'] if released else (),
+        backbone=MODELS.build(dict(type='mmcluspro.CAILAVision', mixture_from=2, **tower)))
+    features = model['backbone'](drawn('images', (4, 3, 48, 48), 1, 0))
+    return oracle.compare(model, features, single('pair', 'attr', 'obj'), probabilities())
 
 
 @case('plid')

@@ -5,6 +5,7 @@ Learning".
 """
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -19,9 +20,14 @@ from mmcluspro.models.candidates import Candidates
 from mmcluspro.models.heads import ThreePathHead
 from mmcluspro.models.heads.three_path import Fusion
 from mmcluspro.models.state import declare_restorable
-from mmcluspro.models.structures import PATHS, Features, Texts, TrainStep
+from mmcluspro.models.structures import PATHS, Features, Logits, Texts, TrainStep
 from mmcluspro.models.text import CLIPText
-from mmcluspro.models.text.prompts import PromptEncoder
+from mmcluspro.models.text.prompts import (
+    PromptEncoder,
+    PromptParts,
+    encode_prompts,
+    plan_names,
+)
 from mmcluspro.registry import MODELS
 
 from .common import require_one_path
@@ -116,13 +122,24 @@ class CAILAText(CLIPText):
         *args: As in :class:`~mmcluspro.models.text.CLIPText`.
         reduction (int): The bottleneck is this many times narrower than the tower. Defaults to 4.
         norms (bool): Whether the layer norms and the projection learn, too. Defaults to True.
+        released (bool): As in the released code: prompts of attributes end with "object", features
+            keep their length, the table of tokens learns (but for its start token), and
+            :class:`CAILAHead` has temperatures of attributes and objects, 20 times CLIP's at the
+            start. Asks for ``prompt.learn=()`` and ``prompt.names='tokens'``. Defaults to False.
         **kwargs: As in :class:`~mmcluspro.models.text.CLIPText`.
     """
 
     def __init__(self, *args: Any, reduction: Reduction = 4, norms: bool = True,
-                 **kwargs: Any) -> None:
+                 released: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         text = self.tower.text
+        self.released = released
+        self.unit_norm = not released
+        if released:
+            if self.prompt.names != 'tokens':
+                raise ValueError("text.released=True reads names from the table of tokens: set "
+                                 f"text.prompt.names='tokens', got {self.prompt.names!r}.")
+            self.tower.embedding.weight.requires_grad_(True).register_hook(self._without_start)
         if norms:
             learn_norms(self.tower)
             projection = text.text_projection
@@ -130,7 +147,34 @@ class CAILAText(CLIPText):
                 projection.requires_grad_(True)
             if hasattr(self.tower, '_restorable'):
                 declare_restorable(self.tower)
+        if released and hasattr(self.tower, '_restorable'):
+            declare_restorable(self.tower)
         self.adapters = inject_concepts(text.transformer.resblocks, PATHS, reduction)
+
+    def _without_start(self, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        gradient[self.tower.frame.start] = 0
+        return gradient
+
+    def parts(self) -> PromptParts:
+        """The parts for one step; as released, names are read from the table as it is now."""
+        parts = super().parts()
+        if not self.released:
+            return parts
+        attributes, objects = (
+            torch.cat(self.tower.embed([self.readable(name) for name in names]))
+            for names in (self.attributes, self.objects))
+        return parts._replace(attributes=attributes, objects=objects)
+
+    def embed(self, path: str, parts: PromptParts, pairs: Tensor | None) -> Tensor:
+        if not self.released or path != 'attribute':
+            return super().embed(path, parts, pairs)
+        last, = self.tower.embed(['object'])
+        runs = [torch.cat([run, last])
+                for run in parts.attributes.split(list(self.prompt.attributes.lengths))]
+        plan = plan_names([len(run) for run in runs], self.logit_scale.device)
+        return encode_prompts(self.encoder(path), plan, parts.contexts[path], None,
+                              torch.cat(runs), self.chunk(), self.with_cp)
 
     def encoder(self, path: str | None = None) -> PromptEncoder:
         plain = super().encoder(path)
@@ -165,7 +209,8 @@ class CAILAHead(ThreePathHead):
 
     With unit-norm texts, t'_c = unit(t_c + t_a + t_o) of c = (a, o), and the losses are the
     cross-entropies of cosines over temperature of (f_c, t'_c), (f_a, t_a) and (f_o, t_o). Scores
-    are the softmax of those of f_c.
+    are the softmax of those of f_c. With ``text.released=True`` texts keep their length in the sum,
+    and the temperatures of attributes and objects are parameters.
 
     Args:
         *args: As in :class:`~mmcluspro.models.heads.ThreePathHead`.
@@ -181,6 +226,10 @@ class CAILAHead(ThreePathHead):
         if not 0 <= img_dropout < 1:
             raise ValueError(f'head.img_dropout must lie in [0, 1), got {img_dropout}.')
         self.drop = nn.Dropout(img_dropout)
+        self.released = bool(getattr(self.text, 'released', False))
+        if self.released:
+            start = self.text.logit_scale.detach() + math.log(20)
+            self.attr_scale, self.obj_scale = nn.Parameter(start.clone()), nn.Parameter(start)
 
     def texts(self, candidates: Candidates, primitives: bool = True) -> Texts:
         """Texts of the paths; those of pairs hold their attribute and object in equal parts."""
@@ -188,7 +237,20 @@ class CAILAHead(ThreePathHead):
         assert attr is not None and obj is not None
         pair = F.normalize(pair + attr[candidates.pairs[:, 0]] + obj[candidates.pairs[:, 1]],
                            dim=1)
-        return Texts(attr, obj, pair) if primitives else Texts(None, None, pair)
+        if not primitives:
+            return Texts(None, None, pair)
+        return Texts(F.normalize(attr, dim=1), F.normalize(obj, dim=1), pair)
+
+    def compare(self, features: Features, texts: Texts, candidates: Candidates) -> Logits:
+        """Cosines over temperature, each path with its own if there are three."""
+        if not self.released:
+            return super().compare(features, texts, candidates)
+        scales = self.attr_scale, self.obj_scale, self.text.logit_scale
+        with torch.autocast(features.composition.device.type, enabled=False):
+            return Logits._make(
+                None if pair is None
+                else scale.exp() * (F.normalize(pair[0].float(), dim=1) @ pair[1].float().T)
+                for scale, pair in zip(scales, self.matched(features, texts)))
 
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
         """Texts and logits over the seen pairs, with dropout on f_c."""
