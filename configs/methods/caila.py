@@ -33,6 +33,7 @@ variants = dict(released=dict(
     datasets=('utzappos', 'mitstates', 'cgqa'),
     model=dict(head=dict(text=dict(released=True, learn_temperature=True))),
     on=dict(utzappos=dict(model=dict(head=dict(text=dict(readable={
+        '_delete_': True,
         'Faux.Fur': 'fake fur', 'Faux.Leather': 'fake leather',
         'Full.grain.leather': 'thick leather', 'Hair.Calf': 'hairy leather',
         'Patent.Leather': 'shiny leather', 'Boots.Ankle': 'ankle boots',

@@ -78,10 +78,11 @@ def test_troika_and_released_cluspro_train_as_their_yml_files_say(
 
 
 def test_all_methods_read_the_names_of_ut_zappos_by_one_rule():
-    """But those with word vectors, where any dash splits."""
+    """But those with word vectors, where any dash splits, and CAILA's own table as released."""
     names = [name for name in config_names() if 'utzappos' in name]
     found = {name: text.readable for name in names for text in [read_config(name).model.head.text]
              if 'prompt' in text}
+    assert found.pop('caila_utzappos_released.py')['Hair.Calf'] == 'hairy leather'
     assert len(found) > 20 and set(found.values()) == {'dots'}, found
 
 
