@@ -17,6 +17,7 @@ from mmcluspro.fields import PLACES, flag, integer, items, text
 from mmcluspro.utils.files import shipped_model
 from mmcluspro.utils.safe_load import load_checkpoint, non_finite_tensors
 
+from .familiar import Familiar
 from .spec import Refusal, checked
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
@@ -88,6 +89,13 @@ class CheckpointFile(NamedTuple):
                             'meta.word_vectors')
         check_state(dict(vectors=vectors), self.name)
         return dict(zip(words, vectors.float().numpy()))
+
+    def familiar(self) -> Familiar | None:
+        """How training pictures look; None in a file that does not say it."""
+        try:
+            return Familiar.read(self.meta.get('familiar'))
+        except ValueError as error:
+            raise FileError(self.name, str(error), TRAIN_AGAIN, 'meta.familiar') from None
 
     def space(self) -> CompositionSpace:
         """The pairs of all phases, and which of them are seen."""

@@ -24,7 +24,7 @@ from .load import TRAIN_AGAIN, CheckpointFile, check_state
 from .trained import TrainedModel
 
 KEPT_META = ('description', 'dataset_meta', 'calibration', 'epoch', 'iter', 'mmengine_version',
-             'towers', 'word_vectors')
+             'towers', 'word_vectors', 'familiar')
 
 
 def save(model: TrainedModel, path: str | Path, standalone: bool = False) -> Path:

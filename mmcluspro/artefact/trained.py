@@ -41,6 +41,7 @@ from mmcluspro.utils.device import find_device
 from mmcluspro.utils.download import find_kept
 from mmcluspro.utils.progress import Progress
 
+from .familiar import Familiar
 from .images import Item, Preprocessor, list_images
 from .load import CheckpointFile, read_checkpoint
 from .pairs import read_pairs
@@ -77,6 +78,7 @@ class TrainedModel:
             'white' or (255, 255, 255); 'none' drops transparency. Defaults to None: as in
             training, white unless the config says otherwise.
         facts (Mapping): Field ``meta`` of the file that it was loaded from. Defaults to nothing.
+        familiar (Familiar, optional): How training pictures look. Defaults to None: not known.
 
     Examples:
         >>> model = TrainedModel.load('work_dirs/run/best_czsl_auc_epoch_16.pth')  # doctest: +SKIP
@@ -90,6 +92,7 @@ class TrainedModel:
     name: str = 'The model'
     background: str | Sequence[int] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    familiar: Familiar | None = None
     _known: dict[str, Candidates] = field(default_factory=dict, init=False, repr=False)
     _folded: bool = field(default=False, init=False, repr=False)
 
@@ -138,7 +141,8 @@ class TrainedModel:
         modules, files = import_modules(imports), given_weights(weights)
         file = read_checkpoint(path)
         space = file.space()
-        own: dict[str, Any] = dict(name=file.name, background=background, facts=file.meta)
+        own: dict[str, Any] = dict(name=file.name, background=background, facts=file.meta,
+                                   familiar=file.familiar())
         if config is None:
             for part, digest in file.towers().items():
                 if part not in files and (kept := find_kept(digest)):

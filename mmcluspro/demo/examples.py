@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from mmcluspro.artefact.prototype_images import PrototypeImages
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.datasets.shapes.draws import Draws
+from mmcluspro.visualization.prototype_images import PrototypeImages
 
 ATTEMPTS = 4
 ENLARGE = 5  # for the eye; the tower gets them as small as they were drawn

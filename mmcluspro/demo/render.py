@@ -4,15 +4,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from mmcluspro.artefact import NameScore, Prediction
-from mmcluspro.artefact.prototype_images import PrototypeImages
+from mmcluspro.artefact import NameScore
+from mmcluspro.visualization.prototype_images import PrototypeImages
 
-from .logic import Answer, Ranking
-from .nearest import NearPrototype
+from .logic import Answer, FileAnswer, NearPrototype, Ranking
 
 TITLES = dict(attr='Attribute prototypes', obj='Object prototypes')
-COSINE = 'Prototypes closest to this picture, by cosine similarity.'
+COSINE = ('A prototype is one look of an attribute or object that training found. These are the '
+          'closest to this picture, by cosine similarity.')
 NEAREST = 'Below each are the training images closest to it.'
+ALONE = ('Two more questions about the same picture: which attribute, and which object, each on '
+         'its own and without the bias. A pair weighs both, and how well it fits as a whole.')
+SUMS = 'Each attribute and object has the sum of its pairs, without the bias.'
 
 
 def message(text: str, kind: str = 'error') -> str:
@@ -31,7 +34,7 @@ def pairs_html(answer: Answer, ranking: Ranking) -> str:
     pairs = [_bar(f'{pair.attribute} {pair.object}', pair.probability, _percent(pair.probability),
                   'seen' if pair.seen else 'unseen') for pair in ranking.pairs]
     notes = [message(note, 'note') for note in answer.notes]
-    return _block(head, *notes, _list('Pairs', pairs))
+    return _block(head, *notes, _list('Best pairs', pairs))
 
 
 def details_html(answer: Answer, ranking: Ranking, no_prototypes: str,
@@ -45,12 +48,24 @@ def details_html(answer: Answer, ranking: Ranking, no_prototypes: str,
         images (PrototypeImages, optional): Training images to show with the prototypes. Defaults
             to None: none.
     """
-    names = [('Attributes', _names(ranking.attributes)), ('Objects', _names(ranking.objects))]
+    names = [('Attribute alone', _names(ranking.attributes)),
+             ('Object alone', _names(ranking.objects))]
+    alone = f'<p>{SUMS if answer.scores.attribute is None else ALONE}{_differs(ranking)}</p>'
     near = [(TITLES[branch], [_prototype(item, _pictures(images, branch, item)) for item in found])
             for branch, found in answer.prototypes.items()]
     words = COSINE if images is None else f'{COSINE} {NEAREST}'
     below = f'<p>{words}</p>' + _columns(near) if near else message(no_prototypes, 'note')
-    return _block(_columns(names), below)
+    return _block(alone, _columns(names), below)
+
+
+def _differs(ranking: Ranking) -> str:
+    """Says that the best pair is not made of the best attribute and object, if so."""
+    best = ranking.pairs[0]
+    rest = [f'“{names[0].name}” among the {title}' for title, names, own in (
+        ('attributes', ranking.attributes, best.attribute),
+        ('objects', ranking.objects, best.object)) if names[0].name != own]
+    return escape(f' That is why “{best.attribute} {best.object}” can lead the pairs and '
+                  f'{" and ".join(rest)}.') if rest else ''
 
 
 def _block(*parts: str) -> str:
@@ -96,16 +111,17 @@ def _percent(share: float) -> str:
     return f'{100 * share:.1f} %'
 
 
-def table_html(predictions: Sequence[Prediction]) -> str:
-    """Answers for several files: name, best pair, probability."""
+def table_html(answers: Sequence[FileAnswer]) -> str:
+    """Answers for several files: name, best pair, probability; remarks below the name."""
     rows = []
-    for item in predictions:
+    for item, notes in answers:
         best = item.best
         cells = (f'<td colspan="3">{escape(item.error or "no answer")}</td>' if best is None else
                  f'<td>{escape(best.attribute)} {escape(best.object)}</td>'
                  f'<td class="mm-value">{_percent(best.probability)}</td>'
                  f'<td>{"seen" if best.seen else "unseen"}</td>')
-        rows.append(f'<tr><th scope="row">{escape(item.image)}</th>{cells}</tr>')
+        below = '<br><small>unlike the training pictures</small>' if notes else ''
+        rows.append(f'<tr><th scope="row">{escape(item.image)}{below}</th>{cells}</tr>')
     head = ''.join(f'<th scope="col">{name}</th>'
                    for name in ('File', 'Answer', 'Probability', 'Pair'))
     return _block(f'<div class="mm-scroll"><table><thead><tr>{head}</tr></thead><tbody>'

@@ -13,9 +13,8 @@ from mmcluspro.cli.pictures import parse_accuracy as parse_args
 from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import csv_text
 
-from .options import open_checkpoints, run_names, save_and_say
-from .phase_run import run_phase
-from .primitives import names_of
+from .options import names_of, open_checkpoints, run_names, save_and_say
+from .phase import run_phase
 from .style import BRIGHT, SMALL, WIDTH, new_figure, print_style
 
 

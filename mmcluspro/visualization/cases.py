@@ -11,8 +11,7 @@ from mmcluspro.cli.pictures import parse_cases as parse_args
 from mmcluspro.datasets import CZSLDataset
 
 from .options import open_checkpoints, run_names, save_and_say
-from .phase_answers import PhaseAnswers, answer_phase
-from .phase_run import evenly, picture
+from .phase import PhaseAnswers, answer_phase, evenly, picture
 from .style import (
     RIGHT,
     SMALL,

@@ -15,8 +15,7 @@ from mmcluspro.utils.files import write_text
 from mmcluspro.utils.plain_files import csv_text
 
 from .options import open_checkpoints, save_and_say
-from .phase_answers import PhaseAnswers, answer_phase
-from .phase_run import evenly
+from .phase import PhaseAnswers, answer_phase, evenly
 from .style import (
     BRIGHT,
     SMALL,

@@ -12,11 +12,10 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.cli.pictures import parse_prototypes as parse_args
 from mmcluspro.datasets import CZSLDataset
 
-from .options import open_checkpoints, save_and_say
-from .phase_run import evenly, picture, run_phase
-from .primitives import BRANCHES, names_of, split_by_branch
+from .options import BRANCHES, names_of, open_checkpoints, save_and_say, split_by_branch
+from .phase import evenly, picture, run_phase
+from .prototype_images import NearestImages
 from .style import SMALL, TEXT, WIDTH, WRONG, fitting, new_figure, place, print_style, write
-from .thumbnails import NearestImages
 
 LABEL, GAP, HEAD, MARGIN = 0.5, 0.04, 0.26, 0.06  # inches
 

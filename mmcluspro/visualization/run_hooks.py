@@ -15,7 +15,6 @@ from mmengine.visualization import LocalVisBackend
 from PIL import Image
 
 from mmcluspro.artefact import TrainedModel
-from mmcluspro.artefact.prototype_images import PrototypeImages
 from mmcluspro.cli.pictures import MAX_IMAGES
 from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
 from mmcluspro.evaluation import PredictionMetric
@@ -24,9 +23,8 @@ from mmcluspro.registry import HOOKS
 
 from .class_tables import write_tables
 from .curve_plot import plot_curve, write_curves
-from .phase_answers import PhaseAnswers
-from .report import Report, build_report, leave_report, read_run
-from .thumbnails import add_examples, prototype_images
+from .make_report import make_report
+from .phase import PhaseAnswers
 
 
 def leave_curves(curves: Mapping[str, Curve], folder: str | Path, phase: str,
@@ -118,9 +116,6 @@ class ClassTablesHook(Hook):
                                    'test_attributes.csv and test_objects.csv next to it')
 
 
-NAME = 'report.html'
-
-
 @HOOKS.register_module()
 class ReportHook(Hook):
     """Writes ``report.html`` after a test, and ``prototype_images.json`` for the demo.
@@ -143,34 +138,24 @@ class ReportHook(Hook):
         """Writes the files; whatever goes wrong is a warning, the run is done."""
         if runner.rank:
             return
-        path = Path(runner.work_dir) / NAME
         try:
-            leave_report(self._report(runner), path)
+            path = self._report(runner)
         except Exception as error:  # a page must never cost a run
             runner.logger.log(logging.WARNING, f'No report was written ({error}). Try again with '
                               f'mmcluspro report {runner.work_dir} --config CONFIG')
             return
         runner.logger.info(f'Report: {path}')
 
-    def _report(self, runner: Runner) -> Report:
+    def _report(self, runner: Runner) -> Path:
         model = TrainedModel.of(unwrap(runner.model), runner.cfg)
-        dataset = runner.test_dataloader.dataset
         outcomes = next((metric.outcomes for metric in runner.test_evaluator.metrics
                          if isinstance(metric, PredictionMetric)), None)
-        found, notes = PrototypeImages(), []
-        try:
-            found = prototype_images(model, model.dataset('train'),
-                                     max_images=self.max_images)
-        except (ValueError, OSError) as error:  # an image that training skips, for example
-            notes = [f'Prototypes are not shown: {error}']
-        answers = None
-        if outcomes is not None:
-            index = getattr(runner.test_loop, 'images', np.arange(len(outcomes.target)))
-            answers = PhaseAnswers(model.space, index, outcomes)
-            add_examples(found, dataset, answers)
+        answers = None if outcomes is None else PhaseAnswers(
+            model.space, getattr(runner.test_loop, 'images', np.arange(len(outcomes.target))),
+            outcomes)
+        folder = Path(runner.work_dir)
         checkpoint = runner.message_hub.runtime_info.get('best_ckpt') or runner._load_from or ''
-        report = build_report(
-            Path(runner.work_dir).resolve().name, str(checkpoint), read_run(runner.work_dir), model,
-            answers, dataset, found, self.cases, getattr(runner.cfg, 'filename', None))
-        report.notes = notes
-        return report
+        return make_report(
+            folder.resolve().name, folder, str(checkpoint), model, runner.test_dataloader.dataset,
+            answers, lambda: model.dataset('train'), self.cases, self.max_images,
+            getattr(runner.cfg, 'filename', None))

@@ -15,9 +15,15 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.cli.pictures import parse_tsne as parse_args
 from mmcluspro.requirements import extra_command
 
-from .options import open_checkpoints, run_names, save_and_say
-from .phase_run import evenly, run_phase
-from .primitives import most_frequent, names_of, split_by_branch
+from .options import (
+    most_frequent,
+    names_of,
+    open_checkpoints,
+    run_names,
+    save_and_say,
+    split_by_branch,
+)
+from .phase import evenly, run_phase
 from .style import MUTED, SMALL, WIDTH, new_figure, print_style
 
 # Names of shops that xkcd's survey of colour names lacks, or has as something else.

@@ -17,8 +17,7 @@ from mmcluspro.models import Candidates
 from mmcluspro.models.heads import Portable, ThreePathHead
 from mmcluspro.models.structures import Scores, as_features
 from mmcluspro.registry import MODELS
-from mmcluspro.visualization.phase_answers import answer_phase
-from mmcluspro.visualization.phase_run import run_phase
+from mmcluspro.visualization.phase import answer_phase, run_phase
 
 NONE = {world: dict(bias=0.0, threshold=None, temperature=1.0, seen_bias=0.0)
         for world in ('closed', 'open')}
@@ -159,7 +158,7 @@ def test_export_refuses_scores_that_portable_does_not_tell(inverted, tmp_path, h
 
 def test_export_takes_a_head_that_says_how(inverted, answers, dataset, tmp_path):
     pytest.importorskip('onnxruntime')
-    from mmcluspro.export.check import open_session
+    from mmcluspro.export.export_command import open_session
     config = Config(inverted[1].to_dict())
     config.model.head.type = 'mmcluspro.PortableInvertedHead'
 

@@ -5,9 +5,9 @@ from mmengine.registry import DefaultScope
 
 from mmcluspro import load
 from mmcluspro.datasets import ShapesCZSL
+from mmcluspro.demo.demo_command import zero_shot_model
 from mmcluspro.demo.examples import draw_examples
 from mmcluspro.demo.logic import Classifier
-from mmcluspro.demo.zero_shot import zero_shot_model
 from mmcluspro.engine.launch import read_config
 from mmcluspro.registry import MODELS
 

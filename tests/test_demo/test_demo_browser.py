@@ -3,10 +3,12 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from mmcluspro.demo.demo_command import NO_PROTOTYPES, parse_args, prepare, serve
+from mmcluspro.demo.demo_command import NO_PROTOTYPES, parse_args, prepare
+from mmcluspro.demo.server import serve
 
 pytest.importorskip('gradio')
 playwright = pytest.importorskip('playwright.sync_api')
@@ -16,8 +18,8 @@ PATIENCE = 60_000  # milliseconds: a machine with two busy cores is slow
 @pytest.fixture(scope='module')
 def address(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp('page'))
-    app = prepare(parse_args(['--device', 'cpu']), folder)
-    yield serve(app, folder, '127.0.0.1', None)
+    app, endpoint = prepare(parse_args(['--device', 'cpu']), folder)
+    yield serve(app, endpoint, folder, '127.0.0.1', None)
     app.close(verbose=False)
 
 
@@ -84,7 +86,8 @@ def test_an_example_is_classified_and_a_changed_list_changes_the_answer(page):
     assert 'Not in the training data' in page.inner_text('#answer')
     page.fill('#pairs textarea', 'purple')
     page.click('#classify')
-    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text('line 1')
+    playwright.expect(page.locator('#list-error [role=alert]')).to_contain_text('Line 1')
+    assert 'below the list' in page.inner_text('#answer')
 
 
 def test_attributes_and_objects_can_be_crossed(page):
@@ -103,20 +106,56 @@ def test_the_slider_moves_between_seen_and_unseen(page):
         playwright.expect(page.locator('#answer li').first.locator('.mm-tag')).to_have_text(tag)
 
 
-def test_a_text_file_as_image_gets_a_message_and_the_page_goes_on(page, tmp_path):
+def test_a_bad_picture_and_a_bad_list_are_both_said_where_they_are(page, tmp_path):
     note = tmp_path / 'note.png'
     note.write_text('These are words, not pixels.')
     page.click('#picture button[aria-label="Remove Image"]')
     playwright.expect(page.locator('#answer')).to_contain_text('Upload a picture')
+    page.click('#lists > button')
+    playwright.expect(page.locator('#classify')).to_be_disabled()
+    page.fill('#pairs textarea', 'red')
     page.set_input_files('#picture input[type=file]', note)
-    playwright.expect(page.locator('#answer [role=alert]')).to_contain_text(
+    playwright.expect(page.locator('#picture-error [role=alert]')).to_contain_text(
         'cannot be read as a picture')
+    playwright.expect(page.locator('#list-error [role=alert]')).to_contain_text("got 'red'")
+    assert 'below the picture and below the list' in page.inner_text('#answer')
     assert page.inner_text('#details').strip() == ''
+    page.fill('#pairs textarea', 'red star')
     page.click('#picture button[aria-label="Remove Image"]')
     page.set_input_files('#picture input[type=file]', note.rename(tmp_path / 'note.txt'))
     playwright.expect(page.get_by_text('note.txt').first).to_be_visible()
     page.locator('#examples button').first.click()
     page.wait_for_selector('.mm-best')
+    playwright.expect(page.locator('[role=alert]')).to_have_count(0)
+
+
+def test_noise_gets_a_remark_and_an_example_does_not(page, tmp_path):
+    remark = page.locator('#answer').get_by_text('looks unlike those')
+    assert remark.count() == 0
+    noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / 'noise.png')
+    page.click('#picture button[aria-label="Remove Image"]')
+    page.set_input_files('#picture input[type=file]', tmp_path / 'noise.png')
+    playwright.expect(remark).to_be_visible()
+
+
+def test_attributes_are_explained_where_they_differ_from_the_pair(page):
+    names = page.locator('#examples button').count()
+    for number in range(names):
+        if number:
+            pick_by(page, page.locator('#examples button').nth(number).click)
+        best = page.inner_text('.mm-best strong').split()
+        alone = [page.locator('#details ol').nth(side).locator('.mm-name').first.inner_text()
+                 for side in (0, 1)]
+        words = page.inner_text('#details')
+        assert ('That is why' in words) == (best != alone), (best, alone)
+
+
+def test_the_page_does_not_jump_between_its_tabs(page):
+    left = page.locator('h1').bounding_box()
+    page.get_by_role('tab', name='Many files').click()
+    page.wait_for_selector('#classify-many')
+    assert page.locator('h1').bounding_box() == left
 
 
 def test_nothing_is_wider_than_a_phone(page):
@@ -127,11 +166,13 @@ def test_nothing_is_wider_than_a_phone(page):
     page.click('#classify')
     wait_for_best(page, '^counter')
     assert overflow(page) <= 0
-    picture, answer = (page.locator(name).bounding_box() for name in ('#picture', '#answer'))
-    assert answer['y'] >= picture['y'] + picture['height']
+    picture, answer, examples = (page.locator(name).bounding_box()
+                                 for name in ('#picture', '#answer', '#examples'))
+    assert picture['y'] + picture['height'] <= answer['y'] < 600
+    assert examples['y'] > answer['y'] + answer['height'] and examples['height'] < 150
     page.fill('#pairs textarea', 'x' * 300)
     page.click('#classify')
-    page.wait_for_selector('#answer [role=alert]')
+    page.wait_for_selector('#list-error [role=alert]')
     assert overflow(page) <= 0
 
 
@@ -172,6 +213,7 @@ def test_many_files_give_a_table_and_a_file(page, tmp_path):
     for name in ('a.png', 'b.png'):
         Image.new('RGB', (60, 60), 'red').save(tmp_path / name)
     page.get_by_role('tab', name='Many files').click()
+    playwright.expect(page.locator('#classify-many')).to_be_disabled()
     page.set_input_files('#files input[type=file]', [tmp_path / 'a.png', tmp_path / 'b.png'])
     playwright.expect(page.locator('#files')).to_contain_text(re.compile(r'b\s*\.png'))
     page.click('#classify-many')
@@ -179,6 +221,6 @@ def test_many_files_give_a_table_and_a_file(page, tmp_path):
     with page.expect_download() as download:
         page.click('#csv')
     lines = Path(download.value.path()).read_text().splitlines()
-    assert [line.split(',')[0] for line in lines] == ['image', 'a.png', 'b.png']
+    assert [line.split(',')[0].strip('"') for line in lines] == ['image', 'a.png', 'b.png']
     page.set_viewport_size(dict(width=390, height=844))
     assert overflow(page) <= 0

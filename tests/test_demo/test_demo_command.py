@@ -10,8 +10,8 @@ import pytest
 
 from mmcluspro.cli import find_main, main
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.demo.demo_command import parse_args, prepare, serve
-from mmcluspro.demo.zero_shot import zero_shot_model
+from mmcluspro.demo.demo_command import parse_args, prepare, zero_shot_model
+from mmcluspro.demo.server import serve
 
 COMMAND = [sys.executable, '-u', '-c',
            'import sys; from mmcluspro.cli import main; sys.exit(main(sys.argv[1:]))', 'demo']
@@ -62,7 +62,7 @@ def test_a_taken_port_is_said_in_words(tmp_path):
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ValueError, match=rf'127\.0\.0\.1, port {port}.*--port'):
-            serve(page, str(tmp_path), '127.0.0.1', port)
+            serve(page, None, str(tmp_path), '127.0.0.1', port)
 
 
 @pytest.mark.slow

@@ -8,12 +8,9 @@ import pytest
 
 pytest.importorskip('gradio')
 
-import gradio as gr
-
-from mmcluspro.artefact import prototype_images
-from mmcluspro.demo import many_files
-from mmcluspro.demo.app import _example_buttons
-from mmcluspro.demo.demo_command import find_images, serve
+from mmcluspro.demo import app
+from mmcluspro.demo.demo_command import find_images
+from mmcluspro.visualization import prototype_images
 
 
 def flags(checkpoint=None, images=None):
@@ -44,58 +41,23 @@ def test_pictures_come_from_the_flag_or_from_beside_the_checkpoint(pictures, tmp
             f'again with mmcluspro report {checkpoint}.') in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('endpoint', [True, False])
-@pytest.mark.parametrize('public, address', [(None, 'http://here'), ('https://out', 'https://out')])
-def test_the_address_is_that_of_the_page(endpoint, public, address, tmp_path):
-    routes = []
-    server = SimpleNamespace(add_route=lambda *args, **own: routes.append(own['methods']))
-    app = SimpleNamespace(launch=lambda **own: (server, 'http://here', public),
-                          server=SimpleNamespace(should_exit=True))
-    if endpoint:
-        app.endpoint = SimpleNamespace(answer=None)
-    assert serve(app, str(tmp_path), '127.0.0.1', None) == address
-    assert routes == ([['POST']] if endpoint else [])
-
-
 def test_only_uploads_are_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(many_files, 'get_upload_folder', lambda: str(tmp_path))
+    monkeypatch.setattr(app, 'get_upload_folder', lambda: str(tmp_path))
     inside = tmp_path / 'a.png'
     inside.touch()
     files = [SimpleNamespace(path=path, orig_name=name) for path, name in (
         (str(inside), 'holiday/x.png'), (str(inside), None), ('/etc/passwd', 'y.png'),
         ('a.png', 'z.png'), (None, 'n.png'))]
-    found = many_files.files_of(SimpleNamespace(root=files))
+    found = app.files_of(SimpleNamespace(root=files))
     assert [(item.name, item.source) for item in found] == [
         ('x.png', str(inside)), ('a.png', str(inside))]
-    assert many_files.files_of(None) == []
+    assert app.files_of(None) == []
 
 
 def test_tables_of_an_hour_ago_are_deleted(tmp_path):
-    first = many_files.write_table('a', str(tmp_path))
-    second = many_files.write_table('b', str(tmp_path))
+    first = app.write_table('a', str(tmp_path))
+    second = app.write_table('b', str(tmp_path))
     os.utime(os.path.dirname(first), (0, 0))
-    third = many_files.write_table('c', str(tmp_path))
+    third = app.write_table('c', str(tmp_path))
     assert [os.path.exists(path) for path in (first, second, third)] == [False, True, True]
     assert Path(third).read_text() == 'c'
-
-
-def clicked(monkeypatch, classifier):
-    """The function behind the button of the tab."""
-    found = []
-    monkeypatch.setattr(gr.Button, 'click', lambda self, run, *args, **own: found.append(run))
-    with gr.Blocks():
-        many_files.many_files_tab(classifier, lambda *words: None, [])
-    return found[0]
-
-
-def test_a_table_needs_some_files_and_not_too_many(monkeypatch):
-    run = clicked(monkeypatch, None)
-    text, button = run([])
-    assert many_files.NO_FILES in text and button['visible'] is False
-    text, button = run(['x'] * (many_files.MAX_FILES + 1))
-    assert 'These are 201 files; the page takes up to 200' in text and button['visible'] is False
-
-
-def test_a_page_without_examples_has_no_buttons():
-    with gr.Blocks():
-        assert _example_buttons([]) == []

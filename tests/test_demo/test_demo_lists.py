@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mmcluspro.demo import lists
-from mmcluspro.demo.lists import cross_pairs, name_text, pair_text, parse_names, parse_pairs
+from mmcluspro.demo import logic
+from mmcluspro.demo.logic import cross_pairs, name_text, pair_text, parse_names, parse_pairs
 
 
 @pytest.mark.parametrize('text', ['red\nblue', 'red, blue', ' red ,\n\n  blue,', 'red\r\nblue\r\n'])
@@ -82,7 +82,7 @@ def test_all_pairs_of_two_lists():
 
 
 def test_too_many_pairs_are_refused_with_both_numbers(monkeypatch):
-    monkeypatch.setattr(lists, 'MAX_PAIRS', 3)
+    monkeypatch.setattr(logic, 'MAX_PAIRS', 3)
     for make in (lambda: cross_pairs(['a', 'b'], ['x', 'y']),
                  lambda: parse_pairs('a x\na y\nb x\nb y')):
         with pytest.raises(ValueError, match='4 pairs; the page takes up to 3'):

@@ -1,23 +1,20 @@
 """Answers of the page against the inferencer's, and against hand-made numbers."""
-import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from mmcluspro.artefact import trained as inferencer_module
-from mmcluspro.artefact.prototype_images import (
+from mmcluspro.demo import logic
+from mmcluspro.demo.examples import choose_pairs, draw_examples, find_examples
+from mmcluspro.demo.logic import STRANGE, knows_drawings_only, nearest_prototypes
+from mmcluspro.demo.render import details_html, message, pairs_html, table_html
+from mmcluspro.visualization.prototype_images import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,
     as_jpeg,
     bank_digest,
 )
-from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
-from mmcluspro.demo import logic
-from mmcluspro.demo.examples import choose_pairs, draw_examples, find_examples
-from mmcluspro.demo.logic import NOT_DRAWN, knows_drawings_only, looks_drawn
-from mmcluspro.demo.nearest import nearest_prototypes
-from mmcluspro.demo.render import details_html, message, pairs_html, table_html
 
 PAIRS = [('red', 'star'), ('blue', 'star'), ('red', 'moon'), ('dotted', 'tree')]
 
@@ -26,7 +23,7 @@ PAIRS = [('red', 'star'), ('blue', 'star'), ('red', 'moon'), ('dotted', 'tree')]
 def test_the_page_says_what_the_inferencer_says(model, examples, request):
     classifier = request.getfixturevalue(model)
     path = examples[0].path
-    answer = classifier.answer(path, PAIRS)
+    answer = classifier.answer(classifier.read(path), PAIRS)
     got = classifier.ranking(answer, classifier.calibration.seen_bias)
 
     expected, = classifier.model.predict(path, pairs=PAIRS, top_k=4)
@@ -46,7 +43,7 @@ def test_without_a_list_the_pairs_are_those_of_the_data(zero_shot):
 
 
 def test_the_bias_moves_odds_between_seen_and_unseen_and_nowhere_else(cluspro, examples):
-    answer = cluspro.answer(examples[0].path, cluspro.known_pairs()[:8])
+    answer = cluspro.answer(cluspro.read(examples[0].path), cluspro.known_pairs()[:8])
     seen = answer.candidates.seen
     assert 0 < int(seen.sum()) < len(seen)
 
@@ -65,7 +62,8 @@ def test_the_bias_moves_odds_between_seen_and_unseen_and_nowhere_else(cluspro, e
 
 
 def test_new_words_are_answered_and_said(zero_shot, examples):
-    answer = zero_shot.answer(examples[0].path, [('redd', 'star'), ('red', 'teapot')])
+    image = zero_shot.read(examples[0].path)
+    answer = zero_shot.answer(image, [('redd', 'star'), ('red', 'teapot')])
 
     assert 'attribute “redd” (did you mean “red”?)' in answer.notes[0]
     assert 'object “teapot”' in answer.notes[1]
@@ -74,12 +72,13 @@ def test_new_words_are_answered_and_said(zero_shot, examples):
 
 def test_words_of_earlier_visitors_are_forgotten(zero_shot, examples, monkeypatch):
     text = zero_shot.model.network.head.text
-    before = zero_shot.answer(examples[0].path, PAIRS).scores[0]
+    image = zero_shot.read(examples[0].path)
+    before = zero_shot.answer(image, PAIRS).scores[0]
     monkeypatch.setattr(inferencer_module, 'MAX_ADDED', 2)
     for word in ('one', 'two', 'three', 'four', 'five'):
-        zero_shot.answer(examples[0].path, [(word, 'star')])
+        zero_shot.answer(image, [(word, 'star')])
         assert len(text.attributes) <= len(zero_shot.model.space.attributes) + 4
-    torch.testing.assert_close(zero_shot.answer(examples[0].path, PAIRS).scores[0], before)
+    torch.testing.assert_close(zero_shot.answer(image, PAIRS).scores[0], before)
 
 
 def test_long_words_of_earlier_visitors_leave_room_for_others(zero_shot, examples):
@@ -88,10 +87,10 @@ def test_long_words_of_earlier_visitors_leave_room_for_others(zero_shot, example
     room = prompt.max_tokens - max(map(len, prompt.contexts.values())) - max(known)
     long = ' '.join('x' * room)  # one token a letter
     for pair in [(long, 'star'), ('red', long)]:
-        assert zero_shot.answer(examples[0].path, [pair]).scores[0].shape == (1, 1)
+        assert zero_shot.answer(zero_shot.read(examples[0].path), [pair]).scores[0].shape == (1, 1)
     with pytest.raises(ValueError, match='has room for'):
-        zero_shot.answer(examples[0].path, [(long, long)])
-    assert zero_shot.answer(examples[0].path, PAIRS).scores[0].shape == (1, 4)
+        zero_shot.answer(zero_shot.read(examples[0].path), [(long, long)])
+    assert zero_shot.answer(zero_shot.read(examples[0].path), PAIRS).scores[0].shape == (1, 4)
 
 
 @pytest.mark.parametrize('content', [b'just some words\n', b'', b'\x89PNG\r\n\x1a\nbroken'])
@@ -99,14 +98,14 @@ def test_a_file_that_is_no_picture_is_refused_in_words(zero_shot, tmp_path, cont
     path = tmp_path / 'note.png'
     path.write_bytes(content)
     with pytest.raises(ValueError, match='cannot be read as a picture: .*Choose a picture'):
-        zero_shot.answer(str(path), PAIRS)
+        zero_shot.answer(zero_shot.read(str(path)), PAIRS)
 
 
 @pytest.mark.parametrize('kind', ['L', 'RGBA', 'P', '1'])
 def test_pictures_of_all_modes_and_sizes_are_answered(zero_shot, tmp_path, kind):
     path = tmp_path / 'picture.png'
     Image.new('RGB', (301, 17), 'red').convert(kind).save(path)
-    assert zero_shot.answer(str(path), PAIRS).scores[0].shape == (1, 4)
+    assert zero_shot.answer(zero_shot.read(str(path)), PAIRS).scores[0].shape == (1, 4)
 
 
 def test_nearest_prototypes_of_a_case_made_by_hand():
@@ -121,7 +120,7 @@ def test_nearest_prototypes_of_a_case_made_by_hand():
 def test_prototypes_of_a_checkpoint_are_searched_with_the_feature_of_their_branch(
         cluspro, examples):
     path = examples[0].path
-    found = cluspro.answer(path, PAIRS).prototypes
+    found = cluspro.answer(cluspro.read(path), PAIRS).prototypes
     image, _ = cluspro.model.prepare(logic.Item(path, path))
     feats = cluspro.model.features([image])
     for branch, feat in feats.primitives.items():
@@ -135,7 +134,7 @@ def test_prototypes_of_a_checkpoint_are_searched_with_the_feature_of_their_branc
 
 
 def test_a_model_without_a_bank_has_no_prototypes(zero_shot, examples):
-    assert zero_shot.answer(examples[0].path, PAIRS).prototypes == {}
+    assert zero_shot.answer(zero_shot.read(examples[0].path), PAIRS).prototypes == {}
 
 
 @pytest.mark.parametrize('count', [1, 4, 6])
@@ -154,7 +153,7 @@ def test_a_space_that_cannot_be_drawn_has_no_examples(zero_shot):
 
 
 def test_names_cannot_become_html(zero_shot, examples):
-    answer = zero_shot.answer(examples[0].path, [('<b>x</b>', 'star')])
+    answer = zero_shot.answer(zero_shot.read(examples[0].path), [('<b>x</b>', 'star')])
     ranking = zero_shot.ranking(answer, 0.0)
     page = pairs_html(answer, ranking) + details_html(answer, ranking, 'none <i>here</i>')
     assert '<b>' not in page and '&lt;b&gt;x&lt;/b&gt; star' in page
@@ -163,7 +162,7 @@ def test_names_cannot_become_html(zero_shot, examples):
 
 
 def test_the_page_says_seen_or_unseen_of_each_pair(zero_shot, examples):
-    answer = zero_shot.answer(examples[0].path, PAIRS)
+    answer = zero_shot.answer(zero_shot.read(examples[0].path), PAIRS)
     ranking = zero_shot.ranking(answer, 0.0)
     page = pairs_html(answer, ranking)
     assert page.count('>seen<') == sum(pair.seen for pair in ranking.pairs)
@@ -172,12 +171,12 @@ def test_the_page_says_seen_or_unseen_of_each_pair(zero_shot, examples):
 
 
 def test_the_page_says_which_prototype_or_that_there_are_none(zero_shot, cluspro, examples):
-    answer = cluspro.answer(examples[0].path, PAIRS)
+    answer = cluspro.answer(cluspro.read(examples[0].path), PAIRS)
     page = details_html(answer, cluspro.ranking(answer, 0.0), 'none here')
     near = answer.prototypes['attr'][0]
     assert f'{near.name}, {near.place} of {near.size}<' in page and f'{near.cosine:.2f}' in page
     assert 'none here' not in page
-    other = zero_shot.answer(examples[0].path, PAIRS)
+    other = zero_shot.answer(zero_shot.read(examples[0].path), PAIRS)
     assert 'none here' in details_html(other, zero_shot.ranking(other, 0.0), 'none here')
 
 
@@ -209,7 +208,7 @@ def test_stored_examples_stand_in_where_nothing_can_be_drawn(zero_shot, tmp_path
 
 def test_pictures_of_prototypes_are_shown_for_their_own_model_only(cluspro, examples):
     banks = cluspro.model.network.head.prototypes
-    answer = cluspro.answer(examples[0].path, PAIRS)
+    answer = cluspro.answer(cluspro.read(examples[0].path), PAIRS)
     near = answer.prototypes['attr'][0]
     images = PrototypeImages({name: bank_digest(bank) for name, bank in banks.items()},
                              dict(attr={near.row: ShownPrototype(0.5, False, [0])}),
@@ -226,41 +225,28 @@ def test_many_files_are_answered_as_the_inferencer_does(cluspro, examples, tmp_p
     bad = tmp_path / 'bad.png'
     bad.write_text('words')
     items = [logic.Item('first', examples[0].path), logic.Item('second', str(bad))]
-    first, second = cluspro.predictions(items, PAIRS, top_k=2)
+    answers = cluspro.predictions(items, PAIRS, top_k=2)
+    first, second = (answer.prediction for answer in answers)
     expected, = cluspro.model.predict(examples[0].path, pairs=PAIRS, top_k=2)
     assert first.image == 'first' and [p.object for p in first.pairs] == [
         p.object for p in expected.pairs]
     assert first.best.probability == pytest.approx(expected.best.probability, rel=1e-5)
-    assert second.error and '&lt;' in table_html([type(second)('<b>', error='no')])
+    evil = logic.FileAnswer(type(second)('<b>', error='no'), [])
+    assert second.error and '&lt;' in table_html([evil])
 
 
-def drawn_pictures(count):
-    for number in range(count):
-        names = list(ATTRIBUTES)[number % len(ATTRIBUTES)], list(OBJECTS)[number % len(OBJECTS)]
-        yield torch.from_numpy(draw_image(*names, ('drawn?', number), Look())[0]).permute(2, 0, 1)
-
-
-def test_drawings_are_told_from_photographs():
-    sample = pytest.importorskip('sklearn.datasets').load_sample_images()
-    generator = torch.Generator().manual_seed(0)
-    photos = []
-    for image in sample.images:
-        image = Image.fromarray(image)
-        for _ in range(30):
-            x, y, side = (int(torch.randint(0, most, (), generator=generator))
-                          for most in (300, 150, 250))
-            part = image.crop((x, y, x + 50 + side, y + 50 + side)).resize((48, 48))
-            photos.append(torch.from_numpy(np.array(part)).permute(2, 0, 1))
-    assert sum(map(looks_drawn, drawn_pictures(100))) >= 92
-    assert sum(map(looks_drawn, photos)) <= 4
-    assert not looks_drawn(torch.full((3, 224, 224), 255, dtype=torch.uint8))  # a product shot
-
-
-def test_a_photograph_gets_a_note_from_the_model_of_drawings_only(zero_shot, examples, tmp_path):
+def test_only_pictures_unlike_the_drawings_get_a_remark(zero_shot, examples, tmp_path):
     white = tmp_path / 'white.png'
     Image.new('RGB', (60, 80), 'white').save(white)
-    assert zero_shot.drawings_only
-    assert NOT_DRAWN in zero_shot.answer(str(white), PAIRS).notes
-    assert all(NOT_DRAWN not in zero_shot.answer(item.path, PAIRS).notes for item in examples)
+
+    def remarks(path):
+        return [note for note in zero_shot.answer(zero_shot.read(str(path)), PAIRS).notes
+                if note.startswith(STRANGE)]
+
+    assert len(remarks(white)) == 1 and 'only drawings' in remarks(white)[0]
+    assert not any(remarks(item.path) for item in examples)
+    item = logic.Item('white', str(white))
+    assert zero_shot.predictions([item])[0].notes == remarks(white)
+    assert 'unlike the training pictures' in table_html(zero_shot.predictions([item]))
     assert not knows_drawings_only(dict(model=dict(backbone=dict(pretrained='openai'))))
     assert not knows_drawings_only({})

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmcluspro.demo.demo_command import parse_args, prepare, serve
-from mmcluspro.demo.gate import Gate
-from mmcluspro.demo.zero_shot import zero_shot_model
+from mmcluspro.demo.demo_command import parse_args, prepare, zero_shot_model
+from mmcluspro.demo.server import Gate, serve
 
 pytest.importorskip('gradio')
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,9 +30,9 @@ OPEN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 @pytest.fixture(scope='module')
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp('page')
-    app = prepare(parse_args(['--device', 'cpu']), str(folder))
-    address = serve(app, str(folder), '127.0.0.1', None).rstrip('/')
-    yield app, address, folder
+    app, endpoint = prepare(parse_args(['--device', 'cpu']), str(folder))
+    address = serve(app, endpoint, str(folder), '127.0.0.1', None).rstrip('/')
+    yield app, address, folder, endpoint
     app.close(verbose=False)
 
 
@@ -44,7 +43,7 @@ def request(address, data=None, kind='application/json'):
 
 def ask(page, payload, pairs='red star\nblue key', bias=0.0, session='test', name='classify'):
     """The answer's HTML for a picture given as ``payload``."""
-    app, address, _ = page
+    app, address = page[:2]
     index = next(i for i, fn in app.fns.items() if fn.name == name)
     data = [payload, 'These pairs', 'red', 'star', pairs, *([bias] if name == 'classify' else [])]
     body = json.dumps(dict(data=data, fn_index=index, session_hash=session)).encode()
@@ -58,7 +57,7 @@ def ask(page, payload, pairs='red star\nblue key', bias=0.0, session='test', nam
 
 
 def upload(page, name, data):
-    _, address, _ = page
+    address = page[1]
     border = 'border'
     body = (f'--{border}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n'
             'Content-Type: application/octet-stream\r\n\r\n').encode() + data + (
@@ -118,7 +117,7 @@ def test_active_uploads_are_downloads(name, page):
 
 
 def test_an_uploaded_page_is_never_served_inline(page):
-    _, address, folder = page
+    _, address, folder, _ = page
     path = upload(page, 'x.html', b'<script>alert(1)</script>')
     assert path.startswith(str(folder / 'uploads'))
     with request(f'{address}/gradio_api/file={path}') as answer:
@@ -127,7 +126,7 @@ def test_an_uploaded_page_is_never_served_inline(page):
 
 
 def test_nothing_but_the_examples_is_allowed(page):
-    app, _, folder = page
+    app, _, folder, _ = page
     assert app.allowed_paths == [str(folder / 'examples')]
     assert all(path.suffix == '.png' for path in (folder / 'examples').iterdir())
 
@@ -148,7 +147,7 @@ def test_names_are_escaped(page, mine):
     ('\n'.join(f'a{i} b{i}' for i in range(100_000)), '100,000 pairs; the page takes up to 50,000'),
     ('x' * 5_000_001, '5,000,001 characters; the page takes up to 5,000,000')])
 def test_long_lists_are_refused_with_a_number(pairs, words, page, mine):
-    assert words in ask(page, mine, pairs)['data'][1]
+    assert words in ask(page, mine, pairs)['data'][4]
 
 
 @pytest.mark.parametrize('bias', [float('nan'), 1e308, None])
@@ -169,11 +168,11 @@ def test_a_word_without_end_is_refused(many, page, mine):
 def test_a_bomb_is_refused(page, png_bomb):
     path = upload(page, 'bomb.png', png_bomb(10_000, 9_000).read_bytes())
     answer = ask(page, dict(path=path, meta={'_type': 'gradio.FileData'}))
-    assert '10000 x 9000 pixels, more than 50,000,000' in answer['data'][1]
+    assert '10000 x 9000 pixels, more than 50,000,000' in answer['data'][3]
 
 
 def test_a_large_upload_and_a_long_queue_are_refused(page):
-    app, _, _ = page
+    app = page[0]
     assert app.max_file_size == 20 * 1024**2
     assert app._queue.max_size == 100
 
@@ -190,7 +189,7 @@ def test_many_files_are_answered_with_a_table_and_a_csv(page, picture):
                      name='classify_many')['data'][:2]
     assert '<img' not in html and '&lt;img onerror=x&gt;' in html
     assert html.count('<tr>') == 3 and '<td colspan="3">' in html
-    _, address, _ = page
+    address = page[1]
     with request(f'{address}/gradio_api/file={link["value"]["path"]}') as answer:
         lines = list(csv.DictReader(answer.read().decode().splitlines()))
     assert [line['image'] for line in lines] == ["'" + evil, 'note.png']
@@ -220,7 +219,7 @@ def predict(page, body, query='', kind='application/octet-stream'):
 
 def counted(page):
     """Bodies that arrive, requests that wait, bytes held; the server may need a moment."""
-    endpoint = page[0].endpoint
+    endpoint = page[3]
     for _ in range(100):
         if not endpoint.arriving:
             break
@@ -288,7 +287,7 @@ def test_forms_without_one_picture_are_said_in_words(parts, words, page):
 
 
 def test_the_endpoint_bounds_what_it_reads_and_leaves_nothing(page, png_bomb):
-    _, _, folder = page
+    folder = page[2]
     before = set((folder / 'uploads').rglob('*'))
     assert predict(page, b'x' * (20 * 1024**2 + 1))[0] == 413
     status, answer = predict(page, b'/etc/passwd')
@@ -300,13 +299,13 @@ def test_the_endpoint_bounds_what_it_reads_and_leaves_nothing(page, png_bomb):
 
 
 def test_a_long_queue_at_the_endpoint_is_refused(page, picture, monkeypatch):
-    monkeypatch.setattr(page[0].endpoint, 'waiting', 20)
+    monkeypatch.setattr(page[3], 'waiting', 20)
     status, answer = predict(page, picture.read_bytes())
     assert status == 503 and 'ry again' in answer['error']
 
 
 def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_SECONDS', 0.5)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_SECONDS', 0.5)
     address = urllib.parse.urlsplit(page[1])
     with socket.create_connection((address.hostname, address.port), timeout=20) as line:
         line.sendall(SLOW)
@@ -315,16 +314,16 @@ def test_a_picture_that_never_arrives_does_not_keep_its_place(page, monkeypatch)
 
 
 def test_slow_bodies_keep_no_one_else_away(page, picture, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_WAITING', 1)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_WAITING', 1)
     address = urllib.parse.urlsplit(page[1])
     lines = [socket.create_connection((address.hostname, address.port)) for _ in range(3)]
     try:
         for line in lines:
             line.sendall(SLOW)
-        while page[0].endpoint.arriving < 3 or page[0].endpoint.held < 9:
+        while page[3].arriving < 3 or page[3].held < 9:
             time.sleep(0.01)
         assert predict(page, picture.read_bytes())[0] == 200
-        monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_ARRIVING', 3)
+        monkeypatch.setattr('mmcluspro.demo.server.MAX_ARRIVING', 3)
         assert predict(page, picture.read_bytes())[0] == 503
     finally:
         for line in lines:
@@ -333,7 +332,7 @@ def test_slow_bodies_keep_no_one_else_away(page, picture, monkeypatch):
 
 
 def test_bytes_of_all_bodies_together_are_bounded(page, picture, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.endpoint.MAX_HELD', 100)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_HELD', 100)
     status, answer = predict(page, picture.read_bytes())
     assert status == 503 and 'ry again' in answer['error']
     assert counted(page) == (0, 0, 0)
@@ -342,14 +341,14 @@ def test_bytes_of_all_bodies_together_are_bounded(page, picture, monkeypatch):
 def test_a_full_disk_is_said_without_a_path(page, picture, monkeypatch):
     def full(**_):
         raise OSError(28, 'No space left on device', '/secret/place')
-    monkeypatch.setattr('mmcluspro.demo.endpoint.tempfile.NamedTemporaryFile', full)
+    monkeypatch.setattr('mmcluspro.demo.server.tempfile.NamedTemporaryFile', full)
     status, answer = predict(page, picture.read_bytes())
     assert status == 503 and 'no room' in answer['error'] and 'secret' not in answer['error']
 
 
 def test_few_pictures_are_decoded_at_once(page, picture, monkeypatch):
     """A picture of 190 kB can take 350 MB while it is decoded."""
-    inferencer = page[0].endpoint.classifier.model
+    inferencer = page[3].classifier.model
     whole, inside, most = inferencer.prepare, [], []
 
     def slow(item):
@@ -422,10 +421,10 @@ def test_nobody_sees_the_traffic(page):
 
 
 def test_a_body_without_end_is_refused(page, picture, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_BODY', 5000)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_BODY', 5000)
     with pytest.raises(urllib.error.HTTPError, match='413'):
         ask(page, None, pairs='red star\n' * 1000)
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UPLOADS', 5000)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_UPLOADS', 5000)
     with pytest.raises(urllib.error.HTTPError, match='413'):
         upload(page, 'large.png', bytes(6000))
     assert upload(page, 'mine.png', picture.read_bytes())
@@ -433,7 +432,7 @@ def test_a_body_without_end_is_refused(page, picture, monkeypatch):
 
 def test_uploads_that_are_kept_are_bounded(page, monkeypatch):
     """The oldest ones go."""
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UPLOADS', 500_000)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_UPLOADS', 500_000)
     paths = []
     for number in range(8):
         paths.append(Path(upload(page, f'{number}.png', bytes([number]) * 200_000)))
@@ -443,8 +442,8 @@ def test_uploads_that_are_kept_are_bounded(page, monkeypatch):
 
 
 def test_unfinished_headers_keep_no_one_away(page, picture, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_HEADER', 1.5)
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_UNFINISHED', 20)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_HEADER', 1.5)
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_UNFINISHED', 20)
     address = urllib.parse.urlsplit(page[1])
     lines = [socket.create_connection((address.hostname, address.port)) for _ in range(60)]
     try:
@@ -460,8 +459,8 @@ def test_unfinished_headers_keep_no_one_away(page, picture, monkeypatch):
 
 
 def test_a_request_that_takes_long_is_not_cut(page, picture, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.gate.MAX_HEADER', 0.2)
-    inferencer = page[0].endpoint.classifier.model
+    monkeypatch.setattr('mmcluspro.demo.server.MAX_HEADER', 0.2)
+    inferencer = page[3].classifier.model
     whole = inferencer.prepare
 
     def slow(item):

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
+from mmcluspro.demo.zero_shot import zero_shot_model
 from pretend_cuda import DeviceFault, PretendCuda
 
-from mmcluspro.demo.zero_shot import zero_shot_model
 from mmcluspro.engine.fit_loop import FitLoop
 from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.engine.methods import config_names

@@ -8,7 +8,7 @@ import torch
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from mmcluspro.export.check import open_session
+from mmcluspro.export.export_command import open_session
 from mmcluspro.export.image_side import ImageSide, write_onnx
 from mmcluspro.models.backbones import DINOv2
 from mmcluspro.registry import MODELS

@@ -15,8 +15,7 @@ from mmcluspro import load
 from mmcluspro.artefact.images import list_images
 from mmcluspro.artefact.spec import describe as describe_config
 from mmcluspro.export import export_model, publish
-from mmcluspro.export.check import largest_difference, open_session
-from mmcluspro.export.export_command import main
+from mmcluspro.export.export_command import largest_difference, main, open_session
 from mmcluspro.export.image_side import ImageSide, merged, write_onnx
 from mmcluspro.export.text_table import describe
 from mmcluspro.models import Candidates

@@ -52,6 +52,16 @@ def cluspro(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp('cluspro'), 'cluspro_shapes.py')
 
 
+@pytest.fixture(scope='session')
+def small_run(tmp_path_factory):
+    """The work folder of ``mmcluspro train``: an epoch of ClusPro on 200 images, and its test."""
+    folder = tmp_path_factory.mktemp('small') / 'run'
+    assert cli.main(['train', 'cluspro_shapes.py', '--work-dir', str(folder), '--cfg-options',
+                     'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=200',
+                     'test_dataloader.dataset.indices=200']) == 0
+    return folder
+
+
 @pytest.fixture
 def train_briefly():
     """Trains one epoch of two iterations."""

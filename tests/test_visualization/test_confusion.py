@@ -12,7 +12,7 @@ from mmcluspro.visualization.confusion import (
     draw_confusions,
     write_confusions,
 )
-from mmcluspro.visualization.phase_answers import PhaseAnswers
+from mmcluspro.visualization.phase import PhaseAnswers
 
 SPACE = CompositionSpace(['=wet', 'dry'], ['cat', 'dog'], [[0, 0], [0, 1], [1, 0]],
                          [True, True, False])

@@ -12,8 +12,8 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.launch import read_config
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.models import Candidates
-from mmcluspro.visualization.phase_run import evenly, picture, run_phase
-from mmcluspro.visualization.primitives import find_primitive, most_frequent, split_by_branch
+from mmcluspro.visualization.options import find_primitive, most_frequent, split_by_branch
+from mmcluspro.visualization.phase import evenly, picture, run_phase
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 

@@ -5,36 +5,32 @@ import json
 import os
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from mmcluspro import TrainedModel, load
-from mmcluspro.artefact.prototype_images import (
-    PrototypeImages,
-    ShownExample,
-    ShownPrototype,
-    as_jpeg,
-    bank_digest,
-    read_prototype_images,
-    write_prototype_images,
-)
-from mmcluspro.cli import main
+from mmcluspro import load
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.engine.hooks.console_text import next_commands
 from mmcluspro.errors import FileError
-from mmcluspro.evaluation import Outcomes, PredictionMetric, class_tables
+from mmcluspro.evaluation import Outcomes, class_tables
 from mmcluspro.utils.plain_files import with_checksum
-from mmcluspro.visualization import run_hooks
 from mmcluspro.visualization.confusion import confusions
-from mmcluspro.visualization.phase_answers import PhaseAnswers, answer_phase
-from mmcluspro.visualization.phase_run import picture
-from mmcluspro.visualization.report import Report, RunFiles, ShownCase, read_run
-from mmcluspro.visualization.report.report_page import page
-from mmcluspro.visualization.report.svg_chart import line_chart
-from mmcluspro.visualization.thumbnails import add_examples, prototype_images
+from mmcluspro.visualization.phase import PhaseAnswers, answer_phase, picture
+from mmcluspro.visualization.prototype_images import (
+    PrototypeImages,
+    ShownExample,
+    ShownPrototype,
+    add_examples,
+    as_jpeg,
+    bank_digest,
+    prototype_images,
+    read_prototype_images,
+    write_prototype_images,
+)
+from mmcluspro.visualization.report_page import Report, ShownCase, draw_chart, page
+from mmcluspro.visualization.run_history import RunFiles, read_run
 
 EVIL = '<script>alert(1)</script>"&\''
 IMAGE = Image.fromarray(np.full((60, 40, 3), 200, np.uint8))
@@ -51,11 +47,11 @@ class Tags(HTMLParser):
     def handle_starttag(self, name, attributes):
         self.names.append(name)
         self.addresses += [value for key, value in attributes if key in ('src', 'href')]
-        if name not in ('meta', 'img', 'path', 'circle', 'polyline'):
+        if name not in ('meta', 'img', 'path', 'use', 'rect'):
             self.open.append(name)
 
     def handle_endtag(self, name):
-        if name not in ('path', 'circle', 'polyline'):
+        if name not in ('path', 'use', 'rect'):
             assert self.open.pop() == name
 
     def handle_data(self, data):
@@ -76,7 +72,7 @@ def evil_report():
     return Report(EVIL, EVIL, [(EVIL, EVIL)], [EVIL], run, class_tables(outcomes, space),
                   confusions(answers), [ShownCase(as_jpeg(IMAGE, 20), (EVIL, EVIL), ('dry', EVIL),
                                                   0.7, False)],
-                  3, shown, space, dict(attr=[0, 1, 2]))
+                  shown, space, dict(attr=[0, 1, 2]))
 
 
 def test_names_stay_text_and_nothing_is_fetched(evil_report):
@@ -84,8 +80,9 @@ def test_names_stay_text_and_nothing_is_fetched(evil_report):
     tags = Tags(text)
     assert tags.open == [] and 'script' not in tags.names and 'iframe' not in tags.names
     assert EVIL not in text and '&lt;script&gt;alert(1)&lt;/script&gt;' in text
-    assert len(tags.addresses) == 2
-    assert all(address.startswith('data:image/jpeg;base64,') for address in tags.addresses)
+    fetched = [address for address in tags.addresses if not address.startswith('#')]
+    assert len(fetched) == 2
+    assert all(address.startswith('data:image/jpeg;base64,') for address in fetched)
     assert "default-src 'none'; img-src data:" in text
     assert not re.search(r'(?:https?:)?//[a-z]', text)
 
@@ -107,13 +104,27 @@ def test_an_empty_report_is_a_page():
     assert Tags(page(Report('run'))).open == []
 
 
-def test_a_line_goes_through_its_points():
-    chart = line_chart({'a': [(0, 0), (5, 50), (10, 100)]}, 'x', 'y', 'A line', dict(a=(5, 50)))
-    (x0, y0), (x1, y1), (x2, y2) = (map(float, point.split(',')) for point in re.search(
-        r'points="([^"]+)"', chart)[1].split())
-    assert (x1, y1) == pytest.approx(((x0 + x2) / 2, (y0 + y2) / 2), abs=0.1)
-    assert x0 < x2 and y0 > y2
-    assert f'cx="{x1:.1f}" cy="{y1:.1f}"' in chart
+def test_charts_show_their_lines_and_marks_in_the_colours_of_the_page():
+    lines = {f'line {number}': [(0, number), (500, 90)] for number in range(9)}
+    chart = draw_chart(lines, 'epoch', 'percent', 'A chart', {'line 0': (250, 45)})
+    assert chart.names == list(lines)[:7]
+    for number in range(7):  # a mark is drawn twice: its shape, and where it stands
+        assert chart.svg.count(f'stroke: var(--c{number})') >= 1 + (number == 0)
+    assert 'epoch' in chart.svg and 'percent' in chart.svg and '--c7' not in chart.svg
+    assert '<style' not in chart.svg and '#0' not in re.sub(r'#[a-z]\w{6,}', '', chart.svg)
+
+
+def test_a_chart_of_validations_needs_two_epochs():
+    one, two = (page(Report('x', run=RunFiles(validations={'czsl/hm': [
+        (epoch, 20.0) for epoch in range(count)]}))) for count in (1, 2))
+    assert 'id="curves"' not in one and 'validation, percent' in two
+
+
+def test_tiles_name_what_predict_delivers_and_what_papers_report():
+    text = page(Report('x', run=RunFiles(metrics={'predict/hm': 53.24, 'czsl/auc': 49.04})))
+    first, second = (text.index(words) for words in ('What predict delivers',
+                                                     'What papers report'))
+    assert first < text.index('53.2') < second < text.index('49.0')
 
 
 def test_a_work_folder_is_read_and_a_killed_run_does_not_matter(tmp_path):
@@ -221,53 +232,6 @@ def test_a_file_of_another_model_does_not_fit(parts):
     assert found.fits(banks) and not found.fits({})
 
 
-def test_training_images_that_cannot_be_read_cost_the_prototypes_only(parts, tmp_path,
-                                                                       monkeypatch):
-    model, _, test = parts
-
-    def broken(*args, **options):
-        raise ValueError('The image <b>.jpg cannot be read')
-
-    monkeypatch.setattr(TrainedModel, 'dataset', broken)
-    metric = PredictionMetric()
-    metric.outcomes = answer_phase(model, test, range(40)).outcomes
-    said = []
-    runner = SimpleNamespace(
-        rank=0, model=model.network, cfg={}, work_dir=str(tmp_path), _load_from=None,
-        test_dataloader=SimpleNamespace(dataset=test), test_loop=None,
-        test_evaluator=SimpleNamespace(metrics=[metric]),
-        message_hub=SimpleNamespace(runtime_info={}),
-        logger=SimpleNamespace(info=said.append, log=lambda level, text: said.append(text)))
-    run_hooks.ReportHook().after_test_epoch(runner)
-    assert said == [f'Report: {tmp_path / "report.html"}']
-    text = (tmp_path / 'report.html').read_text()
-    assert 'The image &lt;b&gt;.jpg cannot be read' in text and 'Mistakes' in text
-    runner.test_dataloader = None  # whatever goes wrong is a warning
-    run_hooks.ReportHook().after_test_epoch(runner)
-    assert 'mmcluspro report' in said[-1]
-
-
-@pytest.mark.slow
-def test_training_ends_with_a_report_and_a_command_writes_the_same(tmp_path, capsys):
-    folder = tmp_path / 'run'
-    main(['train', 'cluspro_shapes.py', '--work-dir', str(folder), '--cfg-options',
-          'train_cfg.max_epochs=1', 'train_dataloader.dataset.indices=200',
-          'test_dataloader.dataset.indices=200'])
-    assert 'report.html' in capsys.readouterr().out
-    text = (folder / 'report.html').read_text()
-    words = ' '.join(Tags(text).words)
-    metrics = json.loads((folder / 'test_metrics.json').read_text())
-    assert f'{metrics["predict/seen"]:.1f}' in words and 'Mistakes' in words
-    found = read_prototype_images(folder / 'prototype_images.json')
-    assert set(found.prototypes) == {'attr', 'obj'} and len(found.examples) == 6
-
-    main(['report', str(folder), '--out', str(tmp_path / 'again.html')])
-    again = Tags((tmp_path / 'again.html').read_text())
-    # The config of the checkpoint names all images, the run had 200.
-    assert '1038 of ShapesCZSL' in ' '.join(again.words)
-    assert f'{metrics["predict/seen"]:.1f}' in ' '.join(again.words)
-
-
 def test_the_log_of_a_stranger_takes_no_time_and_no_memory(tmp_path):
     path = tmp_path / '1' / 'vis_data' / 'scalars.json'
     path.parent.mkdir(parents=True)
@@ -288,4 +252,4 @@ def test_numbers_that_no_axis_can_hold_are_left_out(tmp_path):
                     '{"step": 2, "loss": -1e308}\n{"step": 3, "loss": 1e99}\n')
     run = read_run(tmp_path)
     assert run.losses == dict(loss=[(1, 2.0), (3, 1e99)])
-    assert '<polyline' in page(Report('x', run=run))
+    assert '<svg' in page(Report('x', run=run))

@@ -27,7 +27,7 @@ from mmcluspro import TrainedModel, load
 from mmcluspro.engine.messages import run_command
 from mmcluspro.evaluation import CZSLMetric
 from mmcluspro.export import export_model
-from mmcluspro.export.check import open_session
+from mmcluspro.export.export_command import open_session
 from mmcluspro.export.image_side import ImageSide, write_onnx
 from mmcluspro.export.text_table import read_table
 from mmcluspro.models import Candidates

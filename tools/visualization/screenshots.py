@@ -20,7 +20,8 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from mmcluspro.cli import main as command
-from mmcluspro.demo.demo_command import parse_args, prepare, serve
+from mmcluspro.demo.demo_command import parse_args, prepare
+from mmcluspro.demo.server import serve
 
 IMAGES = Path(__file__).resolve().parents[2] / 'docs' / 'images'
 SIZES = dict(wide=(1280, 900), phone=(390, 844))
@@ -31,9 +32,9 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'chrome')
 def served(checkpoint: Path) -> Iterator[str]:
     """The address of the demo of a checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        app = prepare(parse_args([str(checkpoint), '--device', 'cpu']), folder)
+        app, endpoint = prepare(parse_args([str(checkpoint), '--device', 'cpu']), folder)
         try:
-            yield serve(app, folder, '127.0.0.1', None)
+            yield serve(app, endpoint, folder, '127.0.0.1', None)
         finally:
             app.close(verbose=False)
 
@@ -49,7 +50,7 @@ def open_lists(page: Page) -> None:
     page.click('#lists > button')
     page.fill('#pairs textarea', 'red moon\npurple')
     page.click('#classify')
-    page.wait_for_selector('[role=alert]')
+    page.wait_for_selector('#list-error [role=alert]')
 
 
 def shoot(browser: Any, address: str, path: Path, size: str, dark: bool, whole: bool = True,

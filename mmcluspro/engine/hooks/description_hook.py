@@ -4,6 +4,8 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmcluspro.artefact import TrainedModel
+from mmcluspro.artefact.familiar import Familiar
 from mmcluspro.artefact.save import word_vectors
 from mmcluspro.artefact.spec import Refusal, describe
 from mmcluspro.datasets.names import RULES
@@ -25,7 +27,8 @@ class DescriptionHook(Hook):
 
     Files of frozen towers are kept on this machine (:mod:`mmcluspro.utils.download`), and
     ``meta.towers`` has their SHA-256, by which prediction finds them. ``meta.word_vectors`` holds
-    common words, if the text side has ``keep_words``.
+    common words, if the text side has ``keep_words``. ``meta.familiar`` says how training pictures
+    look (:mod:`mmcluspro.artefact.familiar`).
     """
 
     def __init__(self) -> None:
@@ -37,7 +40,8 @@ class DescriptionHook(Hook):
         model = unwrap(runner.model)
         checkpoint['meta']['training_only'] = list(training_only_prefixes(model))
         if self._fixed is None:
-            self._fixed = dict(towers=_keep_towers(runner), word_vectors=word_vectors(model))
+            self._fixed = dict(towers=_keep_towers(runner), word_vectors=word_vectors(model),
+                               familiar=_familiar(runner))
         checkpoint['meta'].update({name: part for name, part in self._fixed.items() if part})
         try:
             checkpoint['meta']['description'] = describe(_spelled_out(runner))
@@ -60,6 +64,18 @@ def _keep_towers(runner: Runner) -> dict[str, str]:
         runner.logger.warning(f'The frozen weights cannot be kept on this machine '
                               f'({reason_of(error)}): predict with --weights {given}.')
         return {}
+
+
+def _familiar(runner: Runner) -> dict[str, Any]:
+    """How training pictures look; nothing where they cannot be prepared as prediction does."""
+    if runner.train_loop is None or runner.val_loop is None:
+        return {}
+    try:
+        prepare = TrainedModel.of(unwrap(runner.model), runner.cfg).prepare
+    except ValueError:
+        return {}
+    found = Familiar.of(prepare, runner.train_dataloader.dataset, runner.val_dataloader.dataset)
+    return found.to_meta() if found else {}
 
 
 def _spelled_out(runner: Runner) -> dict[str, Any]:

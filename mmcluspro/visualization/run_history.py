@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mmcluspro.utils.plain_files import check_plain, read_json
-from mmcluspro.visualization.curve_plot import StoredCurve, read_curves
+
+from .curve_plot import StoredCurve, read_curves
 
 Points = list[tuple[float, float]]
 MOST_BYTES = 1 << 28
