@@ -257,9 +257,12 @@ def _matrix(kind: str, confusion: Confusion) -> dict[str, Any]:
 
 def _prototypes(report: Report) -> list[tuple[str, list]]:
     """Title and blocks of each branch; those with most different pictures say most."""
-    parts = []
-    for branch, rows in report.prototypes.prototypes.items() if report.space is not None else ():
-        starts, names = list(report.offsets[branch]), names_of(report.space, branch)
+    parts: list[tuple[str, list]] = []
+    space = report.space
+    if space is None:
+        return parts
+    for branch, rows in report.prototypes.prototypes.items():
+        starts, names = list(report.offsets[branch]), names_of(space, branch)
         owned = {index: [rows[row] for row in range(start, end) if row in rows]
                  for index, (start, end) in enumerate(zip(starts, starts[1:]))}
         several = sorted(owned, key=lambda index: -len({

@@ -4,6 +4,7 @@ import torch
 from mmengine.registry import DefaultScope
 
 from mmcluspro import load
+from mmcluspro.artefact.spec import describe
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.demo.demo_command import zero_shot_model
 from mmcluspro.demo.examples import draw_examples
@@ -32,7 +33,7 @@ def cluspro_file(tmp_path_factory):
         bank.initialise(torch.randn(len(labels), bank.dim), labels)
     path = tmp_path_factory.mktemp('model') / 'cluspro.pth'
     torch.save(dict(state_dict=model.state_dict(), meta=dict(
-        cfg=cfg.pretty_text, dataset_meta=dict(
+        description=describe(cfg), dataset_meta=dict(
             space=ShapesCZSL.make_space('train').to_dict(),
             known_pairs=ShapesCZSL.make_space('all').pairs.tolist()),
         calibration=dict(closed=dict(
