@@ -27,7 +27,8 @@ from mmcluspro.errors import shown
 
 Check = Callable[[Any, str], Any]  # (value, name of the field) → the value, as plain data
 MISSING: Any = object()
-PLACES = ('backbone', 'text', 'projection', 'words')  # what a user gives files of weights for
+# What a user gives files for.
+PLACES = ('backbone', 'text', 'projection', 'words', 'tokenizer')
 T = TypeVar('T')
 
 

@@ -29,7 +29,8 @@ from mmcluspro.datasets.layout import metadata_file
 from mmcluspro.datasets.metadata import read_metadata, select_rows
 from mmcluspro.datasets.splits import read_splits
 from mmcluspro.features import FeatureStore
-from mmcluspro.models.clip import get_tokenizer, load_clip
+from mmcluspro.models import get_tokenizer
+from mmcluspro.models.clip import load_clip
 from mmcluspro.utils.digest import file_digest
 
 ARCH = 'fashion_clip'

@@ -113,7 +113,7 @@ def given_weights(weights: str | Path | Mapping[str, str | Path] | None) -> dict
     Args:
         weights (str | Path | Mapping, optional): One file for both towers, or files by 'backbone'
             (image tower), 'text' (text tower), 'projection' (after the image tower; the file of
-            the text tower where it is not given) and 'words' (word vectors).
+            the text tower where it is not given), 'words' (word vectors) and 'tokenizer'.
     """
     if weights is None:
         return {}
@@ -138,7 +138,7 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
         weights (Mapping[str, str]): Files that the user gave, see :func:`given_weights`.
     """
     head = dict(description['head'])
-    head['text'] = _text(head.get('text'), state, weights)
+    head['text'] = _text(head.get('text'), state, weights, name)
     backbone = _towers(description['backbone'], weights.get('backbone'))
     if backbone['type'] == 'ProjectedBackbone' and description['backbone'].get('pretrained'):
         backbone['pretrained'] = weights.get('projection')
@@ -175,10 +175,18 @@ def predicting(state: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
             if key in known or not key.startswith(training)}
 
 
-def _text(text: Any, state: Mapping[str, Tensor], weights: Weights) -> Any:
+def _text(text: Any, state: Mapping[str, Tensor], weights: Weights, name: str) -> Any:
     owner = class_of(text) if isinstance(text, dict) else None
     if owner is None or not issubclass(owner, WordTableText):
-        return _towers(text, weights.get('text'))
+        found = _towers(text, weights.get('text'))
+        if isinstance(found, dict) and found.get('tokenizer') is not None:
+            if 'tokenizer' not in weights:
+                raise FileError(
+                    name, 'the tokenizer of its text tower came from a file that is not part of '
+                    'the checkpoint', 'Give that file with --weights tokenizer=FILE (weights='
+                    "dict(tokenizer='FILE') in Python)", 'description')
+            found['tokenizer'] = str(weights['tokenizer'])
+        return found
     vectors = state.get('head.text.attr_table.vectors')
     width = vectors.shape[1] if isinstance(vectors, Tensor) and vectors.ndim == 2 else 300
     return dict(text, path=weights.get('words'), width=width)

@@ -170,5 +170,5 @@ def _weights(words: list[str] | None) -> Any:
         return named
     if len(words) == 1 and not named:
         return words[0]
-    raise ValueError('--weights takes one file, or backbone=FILE, text=FILE, projection=FILE and '
-                     f'words=FILE, each once, got {" ".join(words)}.')
+    raise ValueError(f'--weights takes one file, or {"=FILE, ".join(PLACES[:-1])}=FILE and '
+                     f'{PLACES[-1]}=FILE, each once, got {" ".join(words)}.')

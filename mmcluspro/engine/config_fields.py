@@ -142,7 +142,7 @@ def _replace(dataset: ConfigDict, before: dict[str, Any], after: dict[str, Any])
     return ConfigDict(kept, **after)
 
 
-KEYS = ('arch', 'pretrained', 'quickgelu')
+KEYS = ('arch', 'pretrained', 'quickgelu', 'tokenizer')
 
 
 def place_clip(cfg: Config | ConfigDict) -> None:
@@ -169,8 +169,9 @@ def place_clip(cfg: Config | ConfigDict) -> None:
             raise ConfigError(f'The config field clip is for models with two towers of CLIP, but '
                               f'{place} is {tower.get("type")}.')
     with following_tower(cfg):
-        for _, tower, _ in towers:
-            tower.update(fields)
+        for place, tower, _ in towers:
+            tower.update(fields if place == 'model.head.text' else {
+                name: value for name, value in fields.items() if name != 'tokenizer'})
     if 'arch' in fields:
         width = _width(fields['arch'])
         for part in (cfg.model.get('neck'), cfg.model.head):

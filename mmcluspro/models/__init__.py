@@ -24,8 +24,9 @@ from mmcluspro.models.structures import (
 )
 
 from .candidates import Candidates
-from .clip import get_tokenizer, load_clip
+from .clip import load_clip
 from .state import check_state_keys, compact_state_hooks, declare_restorable
+from .text.tokenizer import get_tokenizer
 
 __all__ = [
     'Candidates', 'Features', 'Logits', 'Scores', 'TextTokens', 'Texts', 'TrainStep',

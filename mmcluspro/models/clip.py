@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from difflib import get_close_matches
-from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mmcluspro.errors import DownloadError, FileError, reason_of
+from mmcluspro.requirements import extra_command
 from mmcluspro.utils.download import hub_address, hub_offline, one_process, reachable
 from mmcluspro.utils.files import weights_file
 from mmcluspro.utils.safe_load import check_archive, load_pickle
@@ -361,16 +362,6 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
     return model.float().eval().requires_grad_(False)
 
 
-@cache
-def get_tokenizer(arch: str) -> Any:
-    """The tokenizer of an architecture: texts -> LongTensor (N, context_length).
-
-    Models of one process share it: it has no state, and takes 50 ms to read its vocabulary.
-    """
-    arch_config(arch)
-    return open_clip.get_tokenizer(arch)
-
-
 def arch_config(arch: str) -> dict:
     """open_clip's config of an architecture; an error names those that are close."""
     if open_clip.get_model_config(arch) is None:
@@ -472,6 +463,8 @@ def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None, skip_
     if not config['vision_cfg']:
         with _SkipInit() if skip_init else nullcontext():
             return TextHalf(config['embed_dim'], config['text_cfg'])
+    if 'hf_model_name' in config['text_cfg']:
+        return _build_hf(arch, config, img_size)
     # A timm tower is resized after its weights are in, by timm itself.
     size = None if _is_timm(config) else img_size
     device = torch.empty(0).device  # the default device, so that 'meta' works
@@ -479,6 +472,23 @@ def _build(arch: str, config: dict, quickgelu: bool, img_size: int | None, skip_
         return open_clip.create_model(
             arch, force_image_size=size, device=device, pretrained_text=False,
             quick_gelu=quickgelu)
+
+
+def _build_hf(arch: str, config: dict, img_size: int | None) -> Any:
+    """A model whose text tower is one of transformers, whose layout the Hub knows."""
+    name = config['text_cfg']['hf_model_name']
+    if find_spec('transformers') is None:
+        raise ImportError(f'The text tower of arch={arch!r} needs transformers, which is not '
+                          f'installed: {extra_command("hf")}')
+    try:
+        with (_no_random_weights_warning(),
+              nullcontext() if reachable([hub_address()]) else hub_offline()):
+            return open_clip.create_model(arch, force_image_size=img_size, pretrained_text=False)
+    except Exception as error:  # the Hub's errors have no common base
+        raise DownloadError(
+            f'The layout of the text tower of arch={arch!r} could not be downloaded '
+            f'({reason_of(error, 80)}). Fetch {hub_address()}/{name} on a machine with a network '
+            'into the cache folder of the Hub (HF_HOME), or take another arch.') from error
 
 
 class TextHalf(nn.Module):

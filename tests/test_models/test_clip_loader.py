@@ -10,8 +10,8 @@ from open_clip.transformer import QuickGELU
 from torch import nn
 
 from mmcluspro.engine.launch import read_config
-from mmcluspro.models import clip
-from mmcluspro.models.clip import get_tokenizer, load_clip
+from mmcluspro.models import clip, get_tokenizer
+from mmcluspro.models.clip import load_clip
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.files import WEIGHTS
 

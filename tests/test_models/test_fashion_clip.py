@@ -10,8 +10,8 @@ from PIL import Image
 
 from mmcluspro.datasets import write_layout
 from mmcluspro.features import PhaseWriter, frozen_encoder, start_folder
-from mmcluspro.models import compact_state_hooks
-from mmcluspro.models.clip import TextHalf, get_tokenizer, load_clip
+from mmcluspro.models import compact_state_hooks, get_tokenizer
+from mmcluspro.models.clip import TextHalf, load_clip
 from mmcluspro.registry import MODELS
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'

@@ -11,7 +11,8 @@ from torch.nn.functional import normalize
 
 from mmcluspro.datasets.shapes import ATTRIBUTES, IMAGE_SIZE, OBJECTS, draw_image
 from mmcluspro.datasets.shapes.captions import STUDIO, pretraining_pairs
-from mmcluspro.models.clip import get_tokenizer, load_clip
+from mmcluspro.models import get_tokenizer
+from mmcluspro.models.clip import load_clip
 from mmcluspro.utils.files import WEIGHTS
 
 FILE = WEIGHTS / 'tiny_clip.pt'

@@ -354,7 +354,8 @@ def test_a_damaged_name_in_the_directory_of_an_archive_is_refused(tmp_path):
 
 
 def test_words_of_the_tiny_clip_are_its_features_and_draw_nothing_at_random():
-    from mmcluspro.models.clip import get_tokenizer, load_clip
+    from mmcluspro.models import get_tokenizer
+    from mmcluspro.models.clip import load_clip
     from mmcluspro.models.text.words import _tower
     _tower.cache_clear()
     torch.manual_seed(0)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmcluspro.fields import Part, Unsaved
-from mmcluspro.models.clip import get_tokenizer, load_clip
-from mmcluspro.models.sources import Arch, ClipWeights
+from mmcluspro.models.clip import load_clip
+from mmcluspro.models.sources import Arch, ClipWeights, FileWeights
 from mmcluspro.models.state import declare_restorable
 from mmcluspro.models.structures import PATHS, TextTokens
 from mmcluspro.registry import MODELS
@@ -28,6 +28,7 @@ from .prompts import (
     plan_names,
     plan_pairs,
 )
+from .tokenizer import get_tokenizer
 from .tower import TextTower
 
 LARGEST = 1024  # more makes no device faster that we know of
@@ -81,6 +82,12 @@ class CLIPText(TextEncoder):
             :func:`mmcluspro.datasets.resolve_readable`. Defaults to None.
         learn_temperature (bool): Train ``logit_scale``. Defaults to False.
         quickgelu (bool | None): As in :func:`load_clip`. Defaults to None.
+        tokenizer (str, optional): File ``tokenizer.json`` or a sentencepiece ``.model``, for
+            architectures whose tokenizer would be downloaded. Defaults to None.
+
+    Attributes:
+        logit_bias (Tensor | None): What towers trained with a sigmoid (SigLIP) add to scaled
+            cosines; softmax does not see it.
     """
 
     def __init__(self, attributes: Unsaved[Sequence[str]], objects: Unsaved[Sequence[str]],
@@ -88,16 +95,19 @@ class CLIPText(TextEncoder):
                  prompt: Annotated[dict | None, Part((SoftPrompt, ), SoftPrompt)] = None,
                  chunk_size: Unsaved[int | None] = None, with_cp: Unsaved[bool] = False,
                  prefix_tree: bool = True, readable: Readable = None,
-                 learn_temperature: Unsaved[bool] = False, quickgelu: bool | None = None) -> None:
+                 learn_temperature: Unsaved[bool] = False, quickgelu: bool | None = None,
+                 tokenizer: FileWeights = None) -> None:
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f'text.chunk_size must be at least 1, or None, got {chunk_size}.')
         model = load_clip(arch, pretrained, quickgelu=quickgelu)
-        tower = TextTower(model, get_tokenizer(arch))
+        tower = TextTower(model, get_tokenizer(arch, tokenizer))
         if pretrained is not None:
             declare_restorable(tower)
         super().__init__(attributes, objects, tower.out_dim, model.logit_scale,
                          learn_temperature, readable)
         self.tower = tower
+        bias = getattr(model, 'logit_bias', None)
+        self.register_buffer('logit_bias', None if bias is None else bias.detach().reshape(()))
         self.prompt = MODELS.build({
             'type': 'mmcluspro.SoftPrompt', **(prompt or {}), 'embed': tower.embed,
             'max_tokens': tower.context_length - len(tower.frame.start) - 1,

@@ -21,8 +21,9 @@ from torch.nn import functional as F
 from mmcluspro.datasets import resolve_readable
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.fields import Unsaved, Width, number
-from mmcluspro.models.clip import get_tokenizer, load_clip
+from mmcluspro.models.clip import load_clip
 from mmcluspro.models.necks import mlp
+from mmcluspro.models.text.tokenizer import get_tokenizer
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.plain_files import read_npz
 
