@@ -17,7 +17,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     check_requirements()
     if name == 'safe_loading':
-        from .engine.checkpoint import safe_loading
+        from .engine.resuming import safe_loading
         return safe_loading
     from mmcluspro import api
     return getattr(api, name)

@@ -36,12 +36,11 @@ from mmcluspro.datasets import CompositionSpace, build_space, make_split
 from mmcluspro.datasets.image_folder import undecodable
 from mmcluspro.datasets.photo_check import is_own_data, read_photos, too_few_names
 from mmcluspro.datasets.table_file import table_text
-from mmcluspro.engine.checkpoint import find_resumable
-from mmcluspro.engine.config_fields import merge_options
+from mmcluspro.engine.configs import dataset_names, merge_options
 from mmcluspro.engine.hooks import EvaluationHook
 from mmcluspro.engine.hooks.parts import find_hook
 from mmcluspro.engine.launch import build_runner, fill_loaders, read_config
-from mmcluspro.engine.methods import dataset_names
+from mmcluspro.engine.resuming import find_resumable
 from mmcluspro.evaluation import Chosen, CZSLMetric, Evaluation
 from mmcluspro.models.clip import arch_config
 from mmcluspro.models.sources import TINY

@@ -55,15 +55,14 @@ HOOKS = HelpfulRegistry(
 RUNNERS = HelpfulRegistry(
     'runner', parent=MMENGINE_RUNNERS, scope='mmcluspro', locations=['mmcluspro.engine.runner'])
 LOOPS = HelpfulRegistry(
-    'loop', parent=MMENGINE_LOOPS, scope='mmcluspro', locations=[
-        'mmcluspro.engine.fit_loop', 'mmcluspro.engine.held_out_loops',
-        'mmcluspro.engine.refit_loop'])
+    'loop', parent=MMENGINE_LOOPS, scope='mmcluspro',
+    locations=['mmcluspro.engine.cross_validation'])
 OPTIM_WRAPPERS = HelpfulRegistry(
     'optim_wrapper', parent=MMENGINE_OPTIM_WRAPPERS, scope='mmcluspro',
-    locations=['mmcluspro.engine.precision'])
+    locations=['mmcluspro.engine.optim'])
 OPTIMIZERS = HelpfulRegistry(
     'optimizer', parent=MMENGINE_OPTIMIZERS, scope='mmcluspro',
-    locations=['mmcluspro.engine.bert_adamw'])
+    locations=['mmcluspro.engine.optim'])
 
 _ALL = {registry.name: registry
         for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS, RUNNERS, LOOPS,

@@ -71,7 +71,7 @@ def extract(args: argparse.Namespace, keep: bool = False) -> None:
     import torch
     from mmengine.registry import DefaultScope
 
-    from mmcluspro.engine.hooks.console_text import short_path
+    from mmcluspro.engine.hooks.console import short_path
     from mmcluspro.engine.launch import apply_options, read_config
     from mmcluspro.features import KeptFeatures, frozen_encoder, start_folder, write_phase
     from mmcluspro.registry import DATASETS, MODELS

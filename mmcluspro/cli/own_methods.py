@@ -17,7 +17,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from mmcluspro.datasets.table_file import read_table, write_table
-from mmcluspro.engine.held_out_loops import Fold, auc_of
+from mmcluspro.engine.cross_validation import Fold, auc_of
 from mmcluspro.engine.launch import build_runner, load_config
 from mmcluspro.utils.files import remove, write_text
 

@@ -76,9 +76,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Trains, then tests the checkpoint that was best on validation."""
     from mmcluspro.datasets.table_file import Columns
-    from mmcluspro.engine.config_fields import check_fields, check_precision, check_shared_memory
+    from mmcluspro.engine.configs import check_fields, check_precision, check_shared_memory
     from mmcluspro.engine.launch import load_config
-    from mmcluspro.engine.precision import use_mixed_precision
+    from mmcluspro.engine.optim import use_mixed_precision
     from mmcluspro.engine.ranks import is_first_process, lost_rank
     from mmcluspro.engine.signals import STOP, Stopped, leave_code
     from mmcluspro.utils.locks import work_lock
@@ -164,8 +164,8 @@ def stop_early(cfg: Config, patience: int) -> None:
 
 
 def _how_to_go_on(work_dir: str) -> str:
-    from mmcluspro.engine.checkpoint import find_resumable
-    from mmcluspro.engine.hooks.console_text import short_path
+    from mmcluspro.engine.hooks.console import short_path
+    from mmcluspro.engine.resuming import find_resumable
     start = find_resumable(work_dir)
     if start is None:
         return f'There is no checkpoint in {work_dir} yet: run the same command again.'
@@ -176,9 +176,9 @@ def _train(cfg: Config, args: argparse.Namespace) -> None:
     from mmengine.dist import barrier
 
     from mmcluspro.artefact.save import make_standalone
-    from mmcluspro.engine.checkpoint import find_resumable
     from mmcluspro.engine.launch import build_runner
     from mmcluspro.engine.ranks import is_first_process
+    from mmcluspro.engine.resuming import find_resumable
 
     from .own_methods import deliver
     if args.resume is not None:

@@ -15,17 +15,18 @@ from torch import nn
 
 from mmcluspro.utils.files import configs_folder
 
-from .config_fields import complete, merge_options
-from .messages import ConfigError, raised_here, reason
-from .methods import (
+from .configs import (
+    complete,
     config_names,
     dataset_names,
     find_method,
     is_method,
     joined,
+    merge_options,
     read_method,
     stands_on_method,
 )
+from .messages import ConfigError, raised_here, reason
 from .ranks import is_first_process
 from .runner import SafeRunner
 

@@ -11,7 +11,7 @@ import torch
 from mmcluspro.errors import FileError, printable
 from mmcluspro.registry import explain
 
-from .checkpoint import safe_loading
+from .resuming import safe_loading
 from .signals import leave_code
 
 OURS = ('mmcluspro', 'experiments', '__main__')

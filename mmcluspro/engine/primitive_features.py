@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.models.classifier import ImageBatch, run_images
 
-from .generators import generator_state, restore_generators
+from .resuming import generator_state, restore_generators
 
 
 class SeededView(Dataset):

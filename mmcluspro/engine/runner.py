@@ -13,9 +13,8 @@ from torch import nn
 
 from mmcluspro.registry import RUNNERS
 
-from .checkpoint import safe_loading
-from .config_fields import complete, pixel_notes
-from .loops import EpochLoop, IterLoop
+from .configs import complete, pixel_notes
+from .resuming import EpochLoop, IterLoop, safe_loading
 
 # The default hooks that mmengine adds where the config does not set them to None.
 MMENGINE_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler',

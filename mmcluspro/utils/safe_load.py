@@ -10,7 +10,7 @@ become 2 GB. So each file is first run without making its objects. torch does no
 checksums of an archive, either.
 
 Published models are safetensors files with everything but the tensors as JSON in the header.
-Nothing is registered with mmengine here; :mod:`mmcluspro.engine.checkpoint` does that on request.
+Nothing is registered with mmengine here; :mod:`mmcluspro.engine.resuming` does that on request.
 """
 from __future__ import annotations
 

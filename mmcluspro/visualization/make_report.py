@@ -11,7 +11,7 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.cli.pictures import MAX_IMAGES
 from mmcluspro.cli.pictures import parse_report as parse_args
 from mmcluspro.datasets import CZSLDataset, TableCZSL
-from mmcluspro.engine.hooks.console_text import next_commands
+from mmcluspro.engine.hooks.console import next_commands
 from mmcluspro.evaluation import abstaining, accuracies, class_tables
 
 from .confusion import confusions

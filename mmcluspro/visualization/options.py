@@ -18,7 +18,7 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.load import read_checkpoint
 from mmcluspro.cli.flags import model_options
 from mmcluspro.datasets import CompositionSpace, CZSLDataset
-from mmcluspro.engine.hooks.console_text import weight_files
+from mmcluspro.engine.hooks.console import weight_files
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import FileError
 from mmcluspro.utils.device import find_device

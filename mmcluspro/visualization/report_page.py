@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.ticker import MaxNLocator
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.engine.hooks.console_text import OTHER_ROWS, PAPER_ROWS, ROWS, interval, measured
+from mmcluspro.engine.hooks.console import OTHER_ROWS, PAPER_ROWS, ROWS, interval, measured
 from mmcluspro.evaluation import ClassRow
 from mmcluspro.utils.files import write_text
 from mmcluspro.version import __version__

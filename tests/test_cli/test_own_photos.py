@@ -8,7 +8,7 @@ from PIL import Image
 
 from mmcluspro.cli.own_photos import is_photos, own_config
 from mmcluspro.cli.own_routes import choose_clip, choose_route, words_for
-from mmcluspro.engine.config_fields import merge_options
+from mmcluspro.engine.configs import merge_options
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.messages import ConfigError
 

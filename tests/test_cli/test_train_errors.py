@@ -35,7 +35,7 @@ def test_a_mistake_is_said_in_words(text, flags, reason, tmp_path, monkeypatch, 
 def test_variables_of_a_config_are_allowed(tmp_path):
     from mmengine.config import Config
 
-    from mmcluspro.engine.config_fields import check_fields
+    from mmcluspro.engine.configs import check_fields
     check_fields(Config(dict(_modle=1, data_root='x', features='y', space={}, my_lr=0.1,
                              train_dataset={}, photos='z', evaluator={})))
 

@@ -8,7 +8,7 @@ from mmengine.config import ConfigDict
 
 from mmcluspro.cli import test as test_command
 from mmcluspro.cli import train
-from mmcluspro.engine.precision import use_mixed_precision
+from mmcluspro.engine.optim import use_mixed_precision
 
 SPREAD = str(list(range(0, 1020, 60))).replace(' ', '')
 

@@ -9,8 +9,8 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL, readable_name
 from mmcluspro.datasets.photographs import read_version
+from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.launch import read_config
-from mmcluspro.engine.methods import config_names
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 DATASET = re.compile(

@@ -9,7 +9,7 @@ import pytest
 from experiments import Run, Store, load_tables
 from experiments.readme import fill_page, page_blocks, printed_counts
 from mmcluspro.cli import COMMANDS
-from mmcluspro.engine.methods import config_names
+from mmcluspro.engine.configs import config_names
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / 'configs' / 'README.md'

@@ -7,7 +7,7 @@ import yaml
 
 from experiments import Run, Store
 from experiments.metafile import model_index, results, write_metafile
-from mmcluspro.engine.methods import config_names
+from mmcluspro.engine.configs import config_names
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / 'tools' / 'analysis_tools'
@@ -59,7 +59,7 @@ def test_every_number_is_measured():
 
 
 def test_means_are_filled_in_and_stale_ones_taken_out(tmp_path, monkeypatch):
-    monkeypatch.setattr('mmcluspro.engine.methods.configs_folder', lambda: tmp_path / 'configs')
+    monkeypatch.setattr('mmcluspro.engine.configs.configs_folder', lambda: tmp_path / 'configs')
     monkeypatch.setattr('mmcluspro.engine.launch.configs_folder', lambda: tmp_path / 'configs')
     config = tmp_path / 'configs' / 'a_shapes.py'
     config.parent.mkdir()

@@ -4,8 +4,8 @@ import re
 import pytest
 from mmengine.hooks import Hook
 
+from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.launch import build_runner
-from mmcluspro.engine.methods import config_names
 
 
 def case(name):

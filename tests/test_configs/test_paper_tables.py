@@ -9,7 +9,7 @@ from mmengine.registry import MODELS, init_default_scope
 from experiments import Run, load_tables
 from experiments.tables import DATASETS
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.engine.methods import config_names
+from mmcluspro.engine.configs import config_names
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = load_tables(ROOT / 'tools' / 'analysis_tools' / 'paper_tables.yml')

@@ -10,8 +10,8 @@ from mmpretrain.registry import TRANSFORMS
 from PIL import Image
 from torchvision import transforms
 
+from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.launch import read_config
-from mmcluspro.engine.methods import config_names
 
 DATASETS = ('mitstates', 'utzappos', 'cgqa')
 

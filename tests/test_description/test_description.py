@@ -14,9 +14,9 @@ from mmcluspro.artefact.spec import Refusal, checked, describe, describe_pipelin
 from mmcluspro.artefact.towers import build_model, predicting
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.datasets.pixels import apply_steps
+from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.engine.launch import read_config
-from mmcluspro.engine.methods import config_names
 from mmcluspro.features import CachedFeatures
 from mmcluspro.fields import Left, Options, Part, fields_of
 from mmcluspro.models.backbones.frozen import FrozenTower

@@ -10,7 +10,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 
 from mmcluspro.datasets.metadata import read_metadata
-from mmcluspro.engine.checkpoint import find_resumable
+from mmcluspro.engine.resuming import find_resumable
 from mmcluspro.errors import FileError
 from mmcluspro.utils.safe_load import load_checkpoint, safe_load
 

@@ -3,7 +3,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 
-from mmcluspro.engine.config_fields import merge_options, place_data
+from mmcluspro.engine.configs import merge_options, place_data
 from mmcluspro.engine.launch import read_config
 
 TABLE = dict(type='mmcluspro.TableCZSL', data_root='photos', table='table.csv')

@@ -4,12 +4,12 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from mmcluspro.engine.hooks.metrics_hook import show_scalars
 from mmengine.config import Config
 
 from mmcluspro.cli import main
 from mmcluspro.engine.hooks import short_console
-from mmcluspro.engine.hooks.console_text import epoch_header, epoch_row, next_commands, test_table
+from mmcluspro.engine.hooks.console import epoch_header, epoch_row, next_commands, test_table
+from mmcluspro.engine.hooks.evaluation import show_scalars
 from mmcluspro.engine.runner import SafeRunner
 
 METRICS = {f'{prefix}/{name}': 10.0 + i for prefix in ('czsl', 'czsl_open', 'predict')

@@ -11,8 +11,8 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmcluspro.engine.checkpoint import find_resumable
-from mmcluspro.engine.finite import finite_each
+from mmcluspro.engine.hooks.finite import finite_each
+from mmcluspro.engine.resuming import find_resumable
 from mmcluspro.utils.safe_load import non_finite_tensors, safe_load
 
 

@@ -9,7 +9,7 @@ from mmengine.hooks import Hook
 from sklearn.linear_model import LogisticRegression
 
 from mmcluspro.api import TrainedModel
-from mmcluspro.engine.held_out_loops import choose_across
+from mmcluspro.engine.cross_validation import choose_across
 from mmcluspro.engine.launch import build_runner
 from mmcluspro.evaluation import reduce_scores
 from mmcluspro.evaluation.curve import czsl_curve, standard_metrics

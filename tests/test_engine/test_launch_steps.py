@@ -13,16 +13,17 @@ from mmengine.config import Config, ConfigDict
 from mmengine.dist import get_rank
 from mmengine.runner import EpochBasedTrainLoop
 
-from mmcluspro.engine import loops, ranks, signals
-from mmcluspro.engine.config_fields import (
+from mmcluspro.engine import ranks, signals
+from mmcluspro.engine import resuming as loops
+from mmcluspro.engine.configs import (
     _of_the_labels,
     check_shared_memory,
     place_clip,
     place_data,
 )
-from mmcluspro.engine.generators import generator_state, restore_generators
 from mmcluspro.engine.launch import apply_options, load_config, start_cpu_process_group
 from mmcluspro.engine.messages import ConfigError, message, raised_here
+from mmcluspro.engine.resuming import generator_state, restore_generators
 from mmcluspro.engine.runner import ResumableRunner
 from mmcluspro.engine.signals import STOP, StopSignals
 from mmcluspro.utils.locks import _busy
@@ -278,7 +279,7 @@ def test_workers_without_room_for_their_semaphores_are_refused(monkeypatch):
         raise OSError(28, 'No space left on device')
 
     check_shared_memory(cfg)
-    monkeypatch.setattr('mmcluspro.engine.config_fields.Lock', full)
+    monkeypatch.setattr('mmcluspro.engine.configs.Lock', full)
     with pytest.raises(ValueError, match='/dev/shm.*num_workers=0'):
         check_shared_memory(cfg)
     check_shared_memory(Config(dict(train_dataloader=dict(num_workers=0))))

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from mmcluspro.engine.hooks import MemoryHook
-from mmcluspro.engine.memory import LiveBytes, estimate_step
+from mmcluspro.engine.hooks.memory import LiveBytes, estimate_step
 
 BATCH = 16
 
@@ -116,7 +116,7 @@ def test_the_hook_says_it_once_and_warns_where_it_does_not_fit(step, monkeypatch
     monkeypatch.setattr(runner.logger, 'warning', warnings.append)
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     for size in (10**12, 10**9):
-        monkeypatch.setattr('mmcluspro.engine.hooks.memory_hook.device_bytes',
+        monkeypatch.setattr('mmcluspro.engine.hooks.memory.device_bytes',
                             lambda _, size=size: size)
         hook = MemoryHook(devices=['cpu'])
         for i in range(2):

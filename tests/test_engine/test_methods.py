@@ -3,9 +3,9 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 
+from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.launch import find_config, read_config
 from mmcluspro.engine.messages import ConfigError
-from mmcluspro.engine.methods import config_names
 from mmcluspro.utils.files import configs_folder
 
 METHOD = """

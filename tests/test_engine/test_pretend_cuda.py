@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mmcluspro.demo.zero_shot import zero_shot_model
 from pretend_cuda import DeviceFault, PretendCuda
 
-from mmcluspro.engine.fit_loop import FitLoop
+from mmcluspro.engine.configs import config_names
+from mmcluspro.engine.cross_validation import FitLoop
 from mmcluspro.engine.launch import build_runner, read_config
-from mmcluspro.engine.methods import config_names
 
 ROOT = Path(__file__).resolve().parents[2]
 

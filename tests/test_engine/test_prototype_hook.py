@@ -32,7 +32,7 @@ def test_init_samples_takes_so_many_images_of_all_primitives(runner, monkeypatch
                                                              count):
     taken = []
     monkeypatch.setattr(
-        'mmcluspro.engine.hooks.prototype_hook.primitive_features',
+        'mmcluspro.engine.hooks.prototypes.primitive_features',
         lambda model, loader, indices: taken.append(indices) or primitive_features(
             model, loader, indices))
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmcluspro.engine.bert_adamw import BertAdamW
 from mmcluspro.engine.hooks import TrainOnceHook
+from mmcluspro.engine.optim import BertAdamW
 
 
 def test_bert_adamw_step_by_step():

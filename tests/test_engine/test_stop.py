@@ -11,8 +11,8 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from mmcluspro.engine.checkpoint import find_resumable, safe_load
-from mmcluspro.engine.hooks.checkpoint_hook import AtomicBackend
+from mmcluspro.engine.hooks.checkpoints import AtomicBackend
+from mmcluspro.engine.resuming import find_resumable, safe_load
 from mmcluspro.engine.signals import RUN_AGAIN, STOP, Stopped
 from mmcluspro.utils.locks import work_lock
 

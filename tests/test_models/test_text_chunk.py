@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from mmcluspro.engine.memory import LiveBytes
+from mmcluspro.engine.hooks.memory import LiveBytes
 from mmcluspro.models.text import CLIPText
 from mmcluspro.models.text.clip_text import LARGEST, prompt_bytes
 from mmcluspro.utils.device import free_bytes

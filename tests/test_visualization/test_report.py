@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmcluspro import load
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.engine.hooks.console_text import next_commands
+from mmcluspro.engine.hooks.console import next_commands
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import Outcomes, class_tables
 from mmcluspro.utils.plain_files import with_checksum

@@ -14,8 +14,8 @@ import torch
 from mmpretrain.structures import DataSample
 
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.hooks.memory import estimate_step
 from mmcluspro.engine.launch import read_config
-from mmcluspro.engine.memory import estimate_step
 from mmcluspro.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

@@ -13,8 +13,8 @@ import torch
 from mmpretrain.structures import DataSample
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mmcluspro.engine.hooks.memory import LiveBytes
 from mmcluspro.engine.launch import read_config
-from mmcluspro.engine.memory import LiveBytes
 from mmcluspro.registry import MODELS
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'

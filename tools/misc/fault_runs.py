@@ -20,7 +20,7 @@ from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
 from mmcluspro.cli import main as mmcluspro_main
-from mmcluspro.engine.checkpoint import safe_load
+from mmcluspro.engine.resuming import safe_load
 from mmcluspro.utils.digest import arrays_digest
 from mmcluspro.utils.safe_load import non_finite_tensors
 

@@ -1,16 +1,13 @@
 """Hooks of the runner."""
-from .checkpoint_hook import SafeCheckpointHook
-from .console_hook import ConsoleHook, short_console
-from .description_hook import DescriptionHook
-from .epoch_seed_hook import EpochSeedHook
+from .checkpoints import ResumeHook, SafeCheckpointHook
+from .console import ConsoleHook, short_console
 from .evaluation import EvaluationHook, needs_calibration
-from .finite_hook import FiniteHook
-from .labels_hook import LabelsHook
-from .memory_hook import MemoryHook
-from .prototype_hook import PrototypeHook
-from .resume_hook import ResumeHook
-from .stop_hook import StopHook
-from .train_once_hook import TrainOnceHook
+from .finite import FiniteHook
+from .memory import MemoryHook
+from .prototypes import PrototypeHook
+from .records import DescriptionHook, LabelsHook
+from .seeds import EpochSeedHook, TrainOnceHook
+from .stop import StopHook
 
 __all__ = [
     'ConsoleHook', 'DescriptionHook', 'EpochSeedHook', 'EvaluationHook', 'FiniteHook',

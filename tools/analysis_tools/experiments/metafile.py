@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
+from mmcluspro.engine.configs import config_names, find_method
 from mmcluspro.engine.launch import find_config
-from mmcluspro.engine.methods import config_names, find_method
 
 from .records import Run
 from .run_store import Store

@@ -12,9 +12,8 @@ from typing import Any
 
 from mmengine.config import Config, DictAction
 
-from mmcluspro.engine.config_fields import merge_options
+from mmcluspro.engine.configs import find_method, merge_options
 from mmcluspro.engine.launch import find_config, read_config
-from mmcluspro.engine.methods import find_method
 from mmcluspro.features.store import FACTS
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.files import WEIGHTS

@@ -10,7 +10,6 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmcluspro.engine.finite import finite_each, finite_rows
 from mmcluspro.errors import listed
 from mmcluspro.models.structures import Features
 from mmcluspro.registry import HOOKS
@@ -18,6 +17,32 @@ from mmcluspro.utils.files import write_bytes
 from mmcluspro.utils.safe_load import non_finite_tensors
 
 from .parts import unwrap
+
+
+def finite_rows(tensor: Tensor) -> Tensor:
+    """Marks rows without NaN and infinity, without waiting for the device.
+
+    Args:
+        tensor (Tensor): Floating point, shape (N, ...).
+
+    Returns:
+        Tensor: bool, shape (N,).
+    """
+    return tensor.detach().isfinite().flatten(1).all(dim=1)
+
+
+def finite_each(tensors: Sequence[Tensor]) -> Tensor:
+    """Marks tensors without NaN and infinity, with few kernels for any number of them.
+
+    Args:
+        tensors (Sequence[Tensor]): On one device.
+
+    Returns:
+        Tensor: bool, shape (len(tensors),).
+    """
+    norms = torch._foreach_norm([tensor.detach() for tensor in tensors], float('inf'))
+    return torch.stack(norms).isfinite()
+
 
 GPU_INTERVAL = 20
 REPORT = 'non_finite.txt'

@@ -6,11 +6,11 @@ from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmcluspro.engine.loops import EpochLoop, IterLoop
+from mmcluspro.engine.resuming import EpochLoop, IterLoop
 from mmcluspro.engine.signals import STOP
 from mmcluspro.registry import HOOKS
 
-from .checkpoint_hook import SafeCheckpointHook
+from .checkpoints import SafeCheckpointHook
 
 GPU_INTERVAL = 20
 

@@ -8,7 +8,6 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
-from mmcluspro.engine.finite import finite_rows
 from mmcluspro.engine.primitive_features import primitive_features
 from mmcluspro.engine.ranks import require_same
 from mmcluspro.errors import listed
@@ -17,6 +16,7 @@ from mmcluspro.models.prototypes import balanced_sample
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
+from .finite import finite_rows
 from .parts import unwrap
 
 
