@@ -142,8 +142,8 @@ RUNS = {
 OUTSIDE = {'data_preprocessor.py', 'message_hub.py', 'averaged_model.py'}
 # Methods that read from the device in a step: k-means, which pairs are nodes of a graph, whether
 # the embeddings of the margins are finite, and whether drawn pairs are those of another step.
-WAITING = {'cds_czsl_shapes.py': 'start.py', 'cge_shapes.py': 'graph_text.py',
-           'co_cge_shapes.py': 'graph_text.py', 'co_cge_open_shapes.py': 'graph_text.py',
+WAITING = {'cds_czsl_shapes.py': 'start.py', 'cge_shapes.py': 'cge.py',
+           'co_cge_shapes.py': 'cge.py', 'co_cge_open_shapes.py': 'cge.py',
            'compcos_open_shapes.py': 'pair_feasibility.py', 'oadis_shapes.py': 'encoder.py'}
 
 

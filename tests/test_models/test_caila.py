@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models.zoo.caila import CAILAVision
-from mmcluspro.models.zoo.concept_adapters import MIXTURE, ConceptAdapters, running
+from mmcluspro.models.zoo.caila import MIXTURE, CAILAVision, ConceptAdapters, running
 
 from .conftest import untouched
 

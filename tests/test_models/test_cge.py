@@ -60,7 +60,7 @@ def test_gradients_reach_everything_that_learns(word_head, word_batch, kind, fie
 
 def test_parameters_on_ut_zappos(word_space):
     """Published code on UT-Zappos: 300 → 4096 → 300 in the graph; 512 → 300 for images."""
-    from mmcluspro.models.zoo.graph_text import GraphText
+    from mmcluspro.models.zoo.cge import GraphText
     space, _ = word_space
     text = GraphText(attributes=space.attributes, objects=space.objects, path=None, out_dim=300,
                      hidden_dims=[4096])
@@ -145,10 +145,10 @@ def test_the_text_side_must_be_a_graph(word_head):
 def test_a_graph_larger_than_the_memory_is_refused_before_it_runs(word_head, word_batch,
                                                                   monkeypatch):
     """A file of 5 MB can ask for 16 GB: a thousand attributes with a thousand objects."""
-    from mmcluspro.models.zoo import cge, graph_text
+    from mmcluspro.models.zoo import cge
     head = word_head('CGEHead', 'GraphText', GRAPH, nodes='all').eval()
-    monkeypatch.setattr(graph_text, 'SMALL', 0)
-    monkeypatch.setattr(graph_text, 'free_bytes', lambda device: 1000)
+    monkeypatch.setattr(cge, 'SMALL', 0)
+    monkeypatch.setattr(cge, 'free_bytes', lambda device: 1000)
     with pytest.raises(ValueError, match='The graph of 20 pairs .* 0.0 GB are free'):
         head.text.encode_pairs(head.text.node_pairs)
     monkeypatch.setattr(cge, 'MOST_NODES', 19)

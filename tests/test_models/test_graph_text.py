@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from mmcluspro.models import Candidates
 from mmcluspro.models.text.words import embed_names
-from mmcluspro.models.zoo.graph_text import name_rows
+from mmcluspro.models.zoo.cge import name_rows
 
 GRAPH = dict(out_dim=8, hidden_dims=[7], dropout=0.0)
 

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from mmcluspro.models import Candidates
-from mmcluspro.models.zoo.distance import other_rows
+from mmcluspro.models.zoo.common import other_rows
 
 TABLE = dict(type='WordTableText')
 

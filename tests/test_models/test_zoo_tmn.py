@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mmcluspro.models.zoo.distance import other_rows
+from mmcluspro.models.zoo.common import other_rows
 
 M, D = 3, 2
 

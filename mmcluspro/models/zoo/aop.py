@@ -11,7 +11,7 @@ from mmcluspro.models.structures import TrainStep
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 
-from .distance import DistanceHead
+from .common import DistanceHead
 
 
 @MODELS.register_module()
@@ -95,7 +95,7 @@ class AoPHead(DistanceHead):
         aux_weight (float): Weight of the auxiliary loss. Defaults to 0.
         comm_weight (float): Weight of the commutative loss. Defaults to 0.
         inv_weight (float): Weight of the inverse loss. Defaults to 0.
-        **kwargs: As in :class:`~.distance.DistanceHead`.
+        **kwargs: As in :class:`~.common.DistanceHead`.
     """
 
     text: AoPText

@@ -1,10 +1,22 @@
-"""What several methods share: attention of texts and images, rows of pairs, the label graph."""
+"""What several methods share.
+
+Attention of texts and images, rows of pairs, the label graph, and the heads that compare by
+distance or classify attribute and object apart.
+"""
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from open_clip.transformer import QuickGELU
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from mmcluspro.fields import Unsaved
+from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.heads.base import CompositionHead
+from mmcluspro.models.structures import Features, Logits, Scores, Texts, TrainStep, as_features
 
 HEAD_WIDTH = 64
 
@@ -214,3 +226,129 @@ class GraphConvolutions(nn.Module):
         """x (nodes, D) → (nodes, D). Â averages and W is linear, so they can be swapped."""
         x = torch.relu(self.first(graph(self.drop(x))))
         return self.last(graph(self.drop(x)))
+
+
+def other_rows(rows: Tensor, count: int, shape: Sequence[int] = ()) -> Tensor:
+    """Rows drawn evenly from the ``count - 1`` others.
+
+    Args:
+        rows (Tensor): The row of each image, shape (B,).
+        count (int): Number of rows, at least 2.
+        shape (Sequence[int]): How many are drawn for each image. Defaults to (), one.
+
+    Returns:
+        Tensor: Shape (B, *shape).
+    """
+    steps = torch.randint(1, count, (len(rows), *shape), device=rows.device)
+    return (rows.view(-1, *[1] * len(shape)) + steps) % count
+
+
+class DistanceHead(CompositionHead):
+    """Scores are -‖f_c - t_c‖² of embeddings that are not normalised.
+
+    Training pulls an image to its pair and pushes it from one other seen pair, drawn at random:
+
+        L = max(0, ‖f_c - t_pos‖ - ‖f_c - t_neg‖ + margin)
+
+    Args:
+        *args: ``space`` and ``text`` of :class:`CompositionHead`.
+        margin (float): Of the triplet loss. Defaults to 0.5.
+        **kwargs: As in :class:`CompositionHead`.
+    """
+
+    link = 'identity'
+
+    def __init__(self, *args: Any, margin: Unsaved[float] = 0.5, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if margin < 0:
+            raise ValueError(f'head.margin must not be negative, got {margin}.')
+        self.margin = margin
+
+    def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
+        """Negative squared distances to the pairs.
+
+        Args:
+            feats (Features): Of B images.
+            candidates (Candidates): What can be answered.
+        """
+        texts = self.texts(candidates.to(self.device), primitives=False)
+        return Scores(self.compare(as_features(feats).composition, texts.composition))
+
+    def compare(self, features: Tensor, texts: Tensor) -> Tensor:
+        """-‖f - t‖² for f (B, D) and t (P, D), in float32, shape (B, P)."""
+        with torch.autocast(features.device.type, enabled=False):
+            f, t = features.float(), texts.float()
+            return 2 * f @ t.T - f.square().sum(1, keepdim=True) - t.square().sum(1)
+
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Embeddings of the seen pairs and scores over them."""
+        candidates = self.train_candidates
+        texts = self.texts(candidates, primitives=False)
+        logits = self.compare(features.composition, texts.composition)
+        return TrainStep(features, texts, Logits(None, None, logits), labels, candidates)
+
+    def terms(self, step: TrainStep) -> dict[str, Tensor]:
+        """The triplet loss."""
+        texts, rows = step.texts.composition, step.labels['pair']
+        negative = texts[other_rows(rows, len(texts))]
+        return dict(triplet_loss=F.triplet_margin_loss(
+            step.features.composition.float(), texts[rows], negative, margin=self.margin))
+
+
+class ProductHead(CompositionHead):
+    """Scores are log p(a) + log p(o). A child gives ``primitive_logits``.
+
+    Args:
+        *args: ``space`` and ``text`` of :class:`CompositionHead`.
+        **kwargs: As in :class:`CompositionHead`.
+    """
+
+    link = 'identity'
+
+    def primitive_logits(self, features: Features, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        """Logits of the attributes (B, A) and objects (B, O) of candidates."""
+        raise NotImplementedError
+
+    def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
+        """log p(a) + log p(o), each over the attributes or objects of the candidates.
+
+        Args:
+            feats (Features): Of B images.
+            candidates (Candidates): What can be answered.
+        """
+        candidates = candidates.to(self.device)
+        logits = self.primitive_logits(as_features(feats), candidates)
+        attr, obj = (part.float().log_softmax(dim=1) for part in logits)
+        return Scores(_sum(attr, obj, candidates), attr.exp(), obj.exp())
+
+    def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
+        """Logits of attributes and objects, and of the seen pairs; there are no texts of pairs."""
+        candidates = self.train_candidates
+        attr, obj = self.primitive_logits(features, candidates)
+        pair = _sum(attr.log_softmax(dim=1), obj.log_softmax(dim=1), candidates)
+        texts = Texts(None, None, pair.new_zeros(len(candidates), 0))
+        return TrainStep(features, texts, Logits(attr, obj, pair), labels, candidates)
+
+    def trained(self, logits: Tensor, kind: str, candidates: Candidates) -> Tensor:
+        """The columns of candidates of a classifier with a column for each trained name.
+
+        Args:
+            logits (Tensor): Shape (B, n).
+            kind (str): 'attribute' or 'object'.
+            candidates (Candidates): What can be answered.
+        """
+        if candidates.all_names:
+            return logits
+        places = getattr(candidates, f'text_{kind}s')
+        new = [name for name, place in zip(getattr(candidates, f'{kind}s'), places.tolist())
+               if place >= logits.shape[1]]
+        if new:
+            raise ValueError(
+                f'{type(self).__name__} has a classifier of the {logits.shape[1]} {kind}s that it '
+                f'was trained with and cannot answer {", ".join(map(repr, new[:5]))}: leave these '
+                f'{kind}s out, or use a method that composes word vectors, such as CompCos.')
+        return logits[:, places]
+
+
+def _sum(attr: Tensor, obj: Tensor, candidates: Candidates) -> Tensor:
+    return attr[:, candidates.pairs[:, 0]] + obj[:, candidates.pairs[:, 1]]

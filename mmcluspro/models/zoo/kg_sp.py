@@ -12,7 +12,7 @@ from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.models.text.encoder import TextEncoder
 from mmcluspro.registry import MODELS
 
-from .product import ProductHead
+from .common import ProductHead
 
 
 @MODELS.register_module()

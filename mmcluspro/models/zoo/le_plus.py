@@ -8,7 +8,7 @@ from mmcluspro.models.necks import mlp
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 
-from .distance import DistanceHead
+from .common import DistanceHead
 
 
 @MODELS.register_module()
@@ -36,7 +36,7 @@ class LEPlusHead(DistanceHead):
     """LE+ (Misra et al., "From Red Wine to Red Tomato", CVPR 2017; Nagarajan and Grauman, 2018).
 
     A linear layer with ReLU (the neck) embeds the image, :class:`LEPlusText` the pair. Scores are
-    negative squared distances; the loss is that of :class:`~.distance.DistanceHead`:
+    negative squared distances; the loss is that of :class:`~.common.DistanceHead`:
 
         score(x, a, o) = -‖ReLU(W x) - ReLU(MLP([w_a, w_o]))‖²
     """

@@ -11,8 +11,7 @@ from mmcluspro.models.necks import mlp
 from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.registry import MODELS
 
-from .distance import other_rows
-from .product import ProductHead
+from .common import ProductHead, other_rows
 
 
 class Coupling(nn.Module):

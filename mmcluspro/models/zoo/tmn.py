@@ -12,7 +12,7 @@ from mmcluspro.models.heads.base import CompositionHead
 from mmcluspro.models.structures import Features, Logits, Scores, Texts, TrainStep, as_features
 from mmcluspro.registry import MODELS
 
-from .distance import other_rows
+from .common import other_rows
 
 
 class RowNorm(nn.BatchNorm1d):
