@@ -48,7 +48,8 @@ TRANSFORMS = HelpfulRegistry(
     'transform', parent=MMENGINE_TRANSFORMS, scope='mmcluspro', locations=['mmcluspro.datasets'])
 METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=[
-        'mmcluspro.evaluation.metric', 'mmcluspro.evaluation.prediction'])
+        'mmcluspro.evaluation.metric', 'mmcluspro.evaluation.prediction',
+        'mmcluspro.evaluation.retrieval'])
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
     locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.run_hooks'])

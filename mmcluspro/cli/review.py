@@ -233,9 +233,12 @@ def merged(earlier: Sequence[TableRow], kept: Sequence[Reviewed], earlier_root: 
                              '--out: put --out into a folder above all images.')
         return found
 
-    rows = {name(earlier_root, row.image): row for row in earlier}
+    # A training on all images has no split: the next one is to measure by cross-validation, too.
+    all_train = all(row.split == 'train' for row in earlier)
+    rows = {name(earlier_root, row.image): row._replace(split='' if all_train else row.split)
+            for row in earlier}
     for item in kept:
         image = name(root, item.image)
-        split = rows[image].split if image in rows else 'train'
+        split = rows[image].split if image in rows else '' if all_train else 'train'
         rows[image] = TableRow(image, item.attribute, item.object, split)
     return [row._replace(image=image) for image, row in rows.items()]

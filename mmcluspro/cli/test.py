@@ -20,6 +20,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--out', help='file for the results (.pkl, .json or .yaml)')
     parser.add_argument('--out-item', choices=['metrics', 'pred'],
                         help='what --out contains (default: pred)')
+    parser.add_argument('--retrieval', action='store_true', help='also rank images by pairs and '
+                        'pairs by images: recall@k and mean average precision')
     parser.add_argument('--show-dir', help='folder for pictures of the predictions')
     parser.add_argument('--show', action='store_true', help='show the pictures in a window')
     parser.add_argument('--interval', type=int, default=1, help='draw every n-th image only')
@@ -44,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     cfg = load_config(args, ('val', 'test'), persistent_workers=False)
     cfg.load_from = args.checkpoint
     cfg.default_hooks.checkpoint = None  # nothing is saved, also when validation runs first
+    if args.retrieval:
+        metrics = cfg.test_evaluator
+        cfg.test_evaluator = [*(metrics if isinstance(metrics, list) else [metrics]),
+                              dict(type='mmcluspro.RetrievalMetric')]
     if args.amp:
         cfg.test_cfg.fp16 = True
     if args.show or args.show_dir is not None:

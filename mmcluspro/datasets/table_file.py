@@ -106,13 +106,14 @@ def table_pairs(rows: Iterable[TableRow], path: str | Path,
 
 
 def write_table(path: str | Path, rows: Sequence[TableRow]) -> None:
-    """Writes the four columns, the same bytes on every machine."""
+    """Writes the columns, the same bytes on every machine."""
     write_text(Path(path).expanduser(), table_text(rows))
 
 
 def table_text(rows: Sequence[TableRow]) -> str:
-    """The text that :func:`write_table` writes."""
-    return csv_text([COLUMNS, *(row[:4] for row in rows)])
+    """The text that :func:`write_table` writes; without the column split if it is empty."""
+    width = 4 if any(row.split for row in rows) else 3
+    return csv_text([COLUMNS[:width], *(row[:width] for row in rows)])
 
 
 def _check_header(table: CsvTable, need_split: bool, columns: Columns) -> None:

@@ -44,11 +44,13 @@ if TYPE_CHECKING:
         class_tables,
         reduce_answers,
     )
+    from .retrieval import RetrievalMetric, retrieval
     from .tensors import log_scores
 
 __all__ = ['CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Evaluation', 'PairGroups',
-           'PredictionMetric', 'calculate', 'czsl_curve', 'exact_metrics', 'intervals',
-           'probabilities', 'reduce_scores', 'standard_curve', 'standard_metrics']
+           'PredictionMetric', 'RetrievalMetric', 'calculate', 'czsl_curve', 'exact_metrics', 'intervals',
+           'probabilities', 'reduce_scores', 'retrieval', 'standard_curve',
+           'standard_metrics']
 
 PLACES = dict(
     calibration=('PREFERENCES', 'Calibration', 'Chosen', 'asked_calibration', 'chosen_meta',
@@ -58,6 +60,7 @@ PLACES = dict(
     metric=('CZSLMetric', ),
     prediction=('Answers', 'ClassRow', 'Outcomes', 'PredictionMetric', 'abstaining', 'accuracies',
                 'by_class', 'class_tables', 'reduce_answers'),
+    retrieval=('RetrievalMetric', 'retrieval'),
     tensors=('log_scores', ))
 
 

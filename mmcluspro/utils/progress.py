@@ -59,6 +59,8 @@ class Progress:
         self.close()
 
     def _line(self, now: float) -> str:
+        if not self.made:
+            return f'{self.title}: {self.done} of {self.total} {self.unit}'
         speed = self.made / max(now - self.start, 1e-9)
         rate = f'{speed:.0f}' if speed >= 10 else f'{speed:.1f}'
         return (f'{self.title}: {self.done} of {self.total} {self.unit}, {rate} per second, '

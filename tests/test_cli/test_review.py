@@ -75,6 +75,17 @@ def back(name, capsys):
     return said, {row.image: row[1:4] for row in read_table('more.csv')}
 
 
+def test_after_a_training_on_all_images_the_next_one_is_on_all_too(folder, capsys):
+    """mmcluspro train photos/ writes a table in which every image trains."""
+    (folder / 'photos' / 'table.csv').write_text(
+        'image,attribute,object,split\nx.png,wet,cat,train\ny.png,dry,cat,train\n')
+    review('out', 'result.csv', '--root', 'new', '--out', 'review.csv')
+    review('in', 'review.csv', '--root', 'new', '--table', 'photos/table.csv', '--out', 'more.csv')
+    with open('more.csv') as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 5 and all(set(row) == {'image', 'attribute', 'object'} for row in rows)
+
+
 EXPECTED = {'photos/x.png': ('wet', 'cat', 'train'), 'photos/y.png': ('dry', 'cat', 'test'),
             'new/deep/b.png': ('=dry', 'fox', 'train'), 'new/a.png': ('wet', 'cat', 'train')}
 

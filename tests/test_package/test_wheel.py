@@ -1,14 +1,18 @@
 """A wheel carries configs and tools, and works away from the checkout."""
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACE = dict(MMCLUSPRO_URL='https://example.org/team/mmcluspro', MMCLUSPRO_REF='v7')
 pytestmark = pytest.mark.slow
 
 
@@ -27,7 +31,7 @@ def archive(tmp_path_factory):
     shutil.copytree(ROOT, source, ignore=skip)
     code = ('from setuptools.build_meta import build_sdist as build; import sys; '
             'build(sys.argv[1])')
-    done = run('-c', code, folder, cwd=source)
+    done = run('-c', code, folder, cwd=source, **PLACE)
     assert done.returncode == 0, done.stderr
     return next(folder.glob('*.tar.gz'))
 
@@ -38,7 +42,7 @@ def wheel(archive, tmp_path_factory):
     folder = tmp_path_factory.mktemp('wheel')
     source = archive
     done = run('-m', 'pip', 'wheel', '--no-deps', '--no-build-isolation', '-q', '-w', folder,
-               source, cwd=folder)
+               source, cwd=folder, **PLACE)
     assert done.returncode == 0, done.stderr
     return next(folder.glob('*.whl'))
 
@@ -58,6 +62,35 @@ def test_both_pass_the_check_of_an_index(archive, wheel, tmp_path):
     assert done.stdout.count('PASSED') == 2
 
 
+def test_the_package_page_stands_alone(wheel):
+    """Licence, authors and links; of the README, no link leads into a folder."""
+    files = zipfile.ZipFile(wheel)
+    name = next(name for name in files.namelist() if name.endswith('/METADATA'))
+    page = email.message_from_bytes(files.read(name))
+    assert page['License-Expression'] == 'Apache-2.0' and page['Author']
+    assert f'Source, {PLACE["MMCLUSPRO_URL"]}' in page.get_all('Project-URL')
+    text = page.get_payload()
+    links = re.findall(r'\]\(([^)]+)\)', text)
+    assert len(links) > 30 and all(link.startswith(('https://', '#')) for link in links)
+    for kind, path in re.findall(r'/(blob|raw)/v7/([^)#]+)', text):
+        assert (ROOT / path).exists() and (kind == 'raw') == path.endswith('.png'), path
+
+
+def test_tests_are_in_the_source_archive(archive):
+    with tarfile.open(archive) as file:
+        names = file.getnames()
+    assert any(name.endswith('tests/test_package/test_wheel.py') for name in names)
+
+
+def test_three_lines_answer_without_training(installed, tmp_path):
+    shutil.copy(ROOT / 'docs' / 'images' / 'glowing_star.png', tmp_path / 'picture.png')
+    lines = re.search(r'```python\n(import mmcluspro as cz\n.*?)```', (
+        ROOT / 'README.md').read_text(), re.DOTALL)[1]
+    done = run('-W', 'ignore', '-c', lines, cwd=tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stderr
+    assert "PairScore(attribute='glowing', object='star'" in done.stdout
+
+
 def test_it_carries_configs_tools_and_weights(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in ('configs', 'tools'):
@@ -65,7 +98,8 @@ def test_it_carries_configs_tools_and_weights(wheel):
                 if path.is_file() and not {'__pycache__', 'analysis_tools'} & {*path.parts}]
         assert len(here) > 5
         assert {f'mmcluspro/.mim/{path}' for path in here} <= names
-    assert 'mmcluspro/models/weights/tiny_clip.pt' in names
+    for name in ('tiny_clip.pt', 'cluspro_shapes.safetensors'):
+        assert f'mmcluspro/models/weights/{name}' in names
     assert 'mmcluspro/models/configs/tiny_clip.json' in names
     assert not any(name.startswith('tests/') or '__pycache__' in name or 'analysis' in name
                    for name in names)

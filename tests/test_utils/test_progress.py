@@ -21,6 +21,15 @@ def test_speed_and_time_left_count_new_units_only():
     assert lines == ['features: 70 of 100 images, 1.2 per second, 24 s left']
 
 
+def test_where_all_was_done_before_there_is_no_speed():
+    now, lines = [0.0], []
+    progress = Progress('indexing', 100, say=lines.append, clock=lambda: now[0])
+    progress.skip(40)
+    now[0] = 30.0
+    progress.add(0)
+    assert lines == ['indexing: 40 of 100 images']
+
+
 def test_a_short_step_prints_nothing(capsys):
     progress = Progress('decoding', 3)
     progress.add(3)

@@ -381,9 +381,11 @@ class WordTableText(TextEncoder):
             return {}
         joined, parts = _spelled([self.readable(name) for name in (
             *self.attributes, *self.objects)])
-        wanted = {key for name in joined for key in (*joined[name], *parts[name])}
-        return load_word_vectors(self.path, wanted | {key.lower() for key in wanted},
-                                 self.keep_words)
+        wanted = {form for name in joined for key in (*joined[name], *parts[name])
+                  for form in (key, key.lower())}
+        others = {form for key in wanted  # "handbag" for a model that knows "Handbags"
+                  for form in (f'{key}s', key.removesuffix('s'), key.removesuffix('es'))}
+        return load_word_vectors(self.path, wanted | others, self.keep_words)
 
     def extend(self, attributes: Sequence[str] = (), objects: Sequence[str] = ()) -> None:
         """Appends names that were not trained."""

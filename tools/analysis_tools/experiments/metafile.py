@@ -7,6 +7,7 @@ import yaml
 
 from mmcluspro.engine.configs import config_names, find_method
 from mmcluspro.engine.launch import find_config
+from mmcluspro.utils.files import PACKAGE, WEIGHTS
 
 from .records import Run
 from .run_store import Store
@@ -86,10 +87,13 @@ def _model(name: str, where: dict[str, str], configs: Path) -> dict[str, Any]:
     learns = cfg.get('train_cfg') is not None
     put_together = find_method(path)
     file = put_together[0] if put_together else path
+    weights = WEIGHTS / f'{stem}.safetensors'
     return {'Name': stem, 'In Collection': where[method],
             'Config': f'configs/{file.resolve().relative_to(configs).as_posix()}',
             'Metadata': {'Training Data': [OTHERS[dataset] if learns else 'none, zero-shot'],
-                         'Architecture': _architecture(cfg.model)}}
+                         'Architecture': _architecture(cfg.model)},
+            **({'Weights': f'mmcluspro/{weights.relative_to(PACKAGE).as_posix()}'}
+               if weights.is_file() else {})}
 
 
 def _architecture(model: Any) -> list[str]:
