@@ -49,7 +49,7 @@ TRANSFORMS = HelpfulRegistry(
 METRICS = HelpfulRegistry(
     'metric', parent=MMENGINE_METRICS, scope='mmcluspro', locations=[
         'mmcluspro.evaluation.metric', 'mmcluspro.evaluation.prediction',
-        'mmcluspro.evaluation.retrieval'])
+        'mmcluspro.evaluation.ranking'])
 HOOKS = HelpfulRegistry(
     'hook', parent=MMENGINE_HOOKS, scope='mmcluspro',
     locations=['mmcluspro.engine.hooks', 'mmcluspro.visualization.run_hooks'])

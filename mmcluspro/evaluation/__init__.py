@@ -44,13 +44,13 @@ if TYPE_CHECKING:
         class_tables,
         reduce_answers,
     )
-    from .retrieval import RetrievalMetric, retrieval
+    from .ranking import RetrievalMetric, retrieval
     from .tensors import log_scores
 
 __all__ = ['CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Evaluation', 'PairGroups',
            'PredictionMetric', 'RetrievalMetric', 'calculate', 'czsl_curve', 'exact_metrics', 'intervals',
-           'probabilities', 'reduce_scores', 'retrieval', 'standard_curve',
-           'standard_metrics']
+           'probabilities', 'reduce_scores', 'retrieval',
+           'standard_curve', 'standard_metrics']
 
 PLACES = dict(
     calibration=('PREFERENCES', 'Calibration', 'Chosen', 'asked_calibration', 'chosen_meta',
@@ -60,7 +60,7 @@ PLACES = dict(
     metric=('CZSLMetric', ),
     prediction=('Answers', 'ClassRow', 'Outcomes', 'PredictionMetric', 'abstaining', 'accuracies',
                 'by_class', 'class_tables', 'reduce_answers'),
-    retrieval=('RetrievalMetric', 'retrieval'),
+    ranking=('RetrievalMetric', 'retrieval'),
     tensors=('log_scores', ))
 
 
