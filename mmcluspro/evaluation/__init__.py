@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from .tensors import log_scores
 
 __all__ = ['CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Evaluation', 'PairGroups',
-           'PredictionMetric', 'RetrievalMetric', 'calculate', 'czsl_curve', 'exact_metrics', 'intervals',
-           'probabilities', 'reduce_scores', 'retrieval',
-           'standard_curve', 'standard_metrics']
+           'PredictionMetric', 'RetrievalMetric', 'calculate', 'czsl_curve', 'exact_metrics',
+           'intervals', 'probabilities', 'reduce_scores', 'retrieval', 'standard_curve',
+           'standard_metrics']
 
 PLACES = dict(
     calibration=('PREFERENCES', 'Calibration', 'Chosen', 'asked_calibration', 'chosen_meta',
