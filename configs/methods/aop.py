@@ -16,7 +16,7 @@ on = dict(
     cgqa=dict(train_dataloader=dict(batch_size=128)),
     # Of 1e-3, 3e-3 and 1e-2 (Shapes: 4e-3 and 1e-2) on validation, seed 100
     # (docs/results/zoo_words_rate.jsonl).
-    fashion=dict(
+    photographs=dict(
         model=dict(neck=dict(out_channels=50)), optim_wrapper=dict(optimizer=dict(lr=1e-2))),
     shapes=dict(
         model=dict(neck=dict(out_channels=64)), optim_wrapper=dict(optimizer=dict(lr=1e-2))))

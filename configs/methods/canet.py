@@ -17,7 +17,7 @@ on = dict(
     utzappos=dict(
         model=dict(head=dict(text=dict(temperature=0.02))), train_cfg=dict(max_epochs=500)),
     mitstates=dict(model=dict(head=dict(alpha=0.2)), train_cfg=dict(max_epochs=800)),
-    fashion=dict(model=dict(
+    photographs=dict(model=dict(
         neck=dict(out_channels=128, hidden=256),
         head=dict(
             in_channels=768, dim=128, text=dict(out_dim=128, hidden_dim=128, temperature=0.02)))),

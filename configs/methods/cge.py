@@ -12,7 +12,7 @@ on = dict(
         train_dataloader=dict(batch_size=256)),
     # Chosen on validation, seed 100: AUC 20.2 with 1e-3 and 22.1 with 3e-3, both with the
     # published dropout of 0.5; 27.2 with 3e-3 and 0.1.
-    fashion=dict(
+    photographs=dict(
         model=dict(head=dict(text=dict(out_dim=128, hidden_dims=[512], dropout=0.1))),
         optim_wrapper=dict(optimizer=dict(lr=3e-3))),
     shapes=dict(model=dict(head=dict(text=dict(out_dim=64, hidden_dims=[256], dropout=0.1)))))

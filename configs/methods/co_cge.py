@@ -12,7 +12,7 @@ on = dict(
     cgqa=dict(train_dataloader=dict(batch_size=256)),
     # Chosen on validation, seed 100: AUC 19.7 with 1e-3 and 20.0 with 3e-3, both with the
     # published dropout of 0.5; 26.8 with 3e-3 and 0.1.
-    fashion=dict(
+    photographs=dict(
         model=dict(head=dict(text=dict(
             out_dim=128, hidden_dims=[512], dropout=0.1, temperature=0.1))),
         optim_wrapper=dict(optimizer=dict(lr=3e-3))),

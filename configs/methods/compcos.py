@@ -12,7 +12,7 @@ on = dict(
         train_cfg=dict(max_epochs=300)),
     utzappos=dict(model=dict(head=dict(text=dict(temperature=0.02)))),
     mitstates=dict(model=dict(head=dict(text=dict(temperature=0.05)))),
-    fashion=dict(model=dict(
+    photographs=dict(model=dict(
         neck=dict(out_channels=128, hidden=[128], dropout=0.1),
         head=dict(text=dict(out_dim=128, temperature=0.1)))),
     shapes=dict(model=dict(

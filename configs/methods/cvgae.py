@@ -17,7 +17,7 @@ on = dict(
         neck=dict(out_channels=800),
         head=dict(text=dict(out_dim=800, hidden_dim=1024, temperature=1 / 800)))),
     # The schedule's 1e-3: AUC 28.4 on validation, seed 100.
-    fashion=dict(model=dict(
+    photographs=dict(model=dict(
         neck=dict(out_channels=128, hidden=[256], dropout=0.1),
         head=dict(text=dict(
             out_dim=128, node_dim=128, hidden_dim=512, pair_dim=256, dropout=0.1,

@@ -12,7 +12,7 @@ on = dict(
     utzappos=dict(train_cfg=dict(max_epochs=50)),
     mitstates=dict(train_cfg=dict(max_epochs=200)),
     cgqa=dict(train_cfg=dict(max_epochs=80)),
-    fashion=dict(model=dict(neck=dict(out_channels=128, hidden=[128], dropout=0.1))),
+    photographs=dict(model=dict(neck=dict(out_channels=128, hidden=[128], dropout=0.1))),
     shapes=dict(model=dict(neck=dict(out_channels=64, hidden=[64], dropout=0.1))))
 variants = dict(
     # ResNet-18 trains, from images, as published.

@@ -10,7 +10,7 @@ on = dict(
         train_dataloader=dict(batch_size=512),
         train_cfg=dict(max_epochs=2000)),
     # Of 1e-3, 3e-3 and 1e-2 on validation, seed 100 (docs/results/zoo_words_rate.jsonl).
-    fashion=dict(
+    photographs=dict(
         model=dict(
             neck=dict(out_channels=128), head=dict(text=dict(hidden=[128], out_dim=128))),
         optim_wrapper=dict(optimizer=dict(lr=1e-2))),

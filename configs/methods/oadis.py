@@ -21,7 +21,7 @@ on = dict(
                 text=dict(composer='conditioned', dropout=0.05))),
         optim_wrapper=dict(optimizer=dict(lr=3e-4)),
         train_cfg=dict(max_epochs=100)),
-    fashion=dict(model=dict(
+    photographs=dict(model=dict(
         neck=dict(hidden=512, out_channels=128, dropout=0.3),
         head=dict(
             in_channels=512, dim=128, text=dict(out_dim=128, hidden_dim=128, temperature=0.1)))),

@@ -1,5 +1,5 @@
 """Softmax regressions."""
-datasets = ('fashion', 'shapes')
+datasets = ('photographs', 'shapes')
 _base_ = '_words.py'
 model = dict(
     neck=None,

@@ -16,7 +16,7 @@ on = dict(
     cgqa=dict(model=dict(head=dict(aux_weight=0.5, contrast_weight=7.8, margin=0.4))),
     # Chosen on validation, seed 100: AUC 25.4 with the schedule's 1e-3. With the published dropout
     # of 0.5: 10.0 with 3e-4, 6.6 with 3e-3; with width 768, too: 17.3 with 1e-3.
-    fashion=dict(model=dict(
+    photographs=dict(model=dict(
         neck=dict(out_channels=128, hidden=256, dropout=0.1),
         head=dict(text=dict(out_dim=128, hidden_dim=128, temperature=0.02)))),
     # Chosen on validation, seed 100: AUC 26.5 with 4e-3, 29.8 with 2e-3, 31.7 with 1e-3.

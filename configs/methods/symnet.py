@@ -14,7 +14,7 @@ on = dict(
     mitstates=dict(
         model=dict(head=dict(loss_weights=dict(obj=0.1))), train_dataloader=dict(batch_size=450)),
     # Of 1e-3 and 3e-3 on validation, seed 100 (docs/results/zoo_words_rate.jsonl).
-    fashion=dict(
+    photographs=dict(
         model=dict(neck=dict(out_channels=128), head=_small),
         optim_wrapper=dict(optimizer=dict(lr=3e-3))),
     shapes=dict(model=dict(neck=dict(out_channels=64), head=_small)))

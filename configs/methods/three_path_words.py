@@ -1,11 +1,11 @@
 """The three-path baseline on stored features and word vectors (Tables 7 and 8)."""
-datasets = ('utzappos', 'mitstates', 'cgqa', 'fashion', 'shapes')
+datasets = ('utzappos', 'mitstates', 'cgqa', 'photographs', 'shapes')
 _base_ = dict(
     published=[
         '../_base_/models/zoo_resnet18.py', '../_base_/datasets/{dataset}.py', '_resnet18.py',
         '../_base_/schedules/paper.py', '../_base_/default_runtime.py'],
     # That of Table 9.
-    fashion='frozen_dinov2_baseline.py',
+    photographs='frozen_dinov2_baseline.py',
     shapes='_words.py')
 on = dict(
     published=dict(

@@ -16,5 +16,5 @@ on = dict(
     cgqa=dict(optim_wrapper=dict(
         paramwise_cfg=dict(custom_keys=dict(gater=dict(lr_mult=100))))),
     # Of 1e-3 and 3e-3 on validation, seed 100 (docs/results/zoo_words_rate.jsonl).
-    fashion=dict(model=dict(head=_small), optim_wrapper=dict(optimizer=dict(lr=3e-3))),
+    photographs=dict(model=dict(head=_small), optim_wrapper=dict(optimizer=dict(lr=3e-3))),
     shapes=dict(model=dict(head=_small)))

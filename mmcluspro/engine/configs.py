@@ -4,14 +4,17 @@
 a config of mmengine in which
 
 - ``dataset`` is the name of the dataset, as a variable and in ``_base_`` as ``{dataset}``;
+- ``{stored}`` in ``_base_`` is the file that reads stored features: ``{dataset}_features.py``, or
+  the dataset's own where there is no such file;
 - ``_base_`` may be a dict with bases by dataset; of several, later ones change earlier ones;
 - ``on`` has what differs between datasets, and is merged last;
-- ``datasets`` lists the only datasets that the method is for;
+- ``datasets`` lists the only datasets, or families of them, that the method is for;
 - ``variants`` has changes to the method by name, with the fields of a method file in each;
 - variables of its own have a name with a leading ``_``.
 
-A key of ``_base_`` and ``on`` is a dataset or several at once: ``shapes`` (both versions),
-``fashion``, ``published`` (all others, the settings of the publication).
+A key of ``_base_`` and ``on`` is a dataset or a family: what a dataset file says in ``family``,
+such as ``shapes`` (both versions) and ``photographs`` (settings chosen on Fashion), or ``published``
+where it says nothing (the settings of the publication).
 """
 import ast
 import os
@@ -39,7 +42,6 @@ from .messages import NO_ROOM, ConfigError
 # Ends of a method's name that stand behind the dataset, as in ``cge_utzappos_finetuned``.
 VARIANTS = ('released', 'finetuned', 'tokens')
 ENVIRONMENT = re.compile(r'{{\s*\$(\w+)\s*:([^}]*?)\s*}}')
-SMALL = ('shapes', 'fashion')
 
 
 def dataset_names() -> list[str]:
@@ -52,10 +54,11 @@ def dataset_names() -> list[str]:
 def config_names() -> list[str]:
     """The names of all configs, such as ``cluspro_shapes.py`` (a file) and ``csp_cgqa.py``."""
     folder = configs_folder()
-    everywhere = [name for name in dataset_names() if not name.startswith('own_data')]
+    everywhere = [name for name in dataset_names() if not name.startswith('own_data')
+                  and (family(name) != 'photographs' or name == 'fashion')]
     put_together = {f'{joined(name, dataset)}.py'
                     for name, (path, variant) in _methods(folder / 'methods').items()
-                    for dataset in _datasets(path, variant) or everywhere}
+                    for dataset in _meant_datasets(_datasets(path, variant)) or everywhere}
     return sorted(put_together.union(path.name for path in folder.rglob('*.py')
                                      if not {'_base_', 'methods'} & set(path.parts)))
 
@@ -156,7 +159,7 @@ def _merge(path: Path, dataset: str, merged: Config) -> None:
     if found:
         path, variant, dataset = found
         only = _datasets(path, variant)
-        if only and dataset not in only:
+        if only and dataset not in _meant_datasets(only):
             raise ConfigError(f'{" ".join([path.stem, variant]).strip()} has no settings for '
                               f'{dataset}, only for {", ".join(only)}.')
     if not is_method(path) and not stands_on_method(path):
@@ -186,9 +189,29 @@ def _merge_fields(fields: dict[str, Any], dataset: str, merged: Config) -> None:
 
 def _meant(table: Mapping[str, Any], dataset: str) -> list[Any]:
     """The values of a table that are meant for a dataset, the most special one last."""
-    first = dataset.partition('_')[0]
-    keys = (first if first in SMALL else 'published', dataset)
+    keys = (family(dataset), dataset)
     return [table[key] for key in dict.fromkeys(keys) if key in table]
+
+
+def family(dataset: str) -> str:
+    """Whose settings a dataset has.
+
+    Examples:
+        >>> family('shapes_large'), family('cgqa')
+        ('shapes', 'published')
+    """
+    return str(_value(_dataset_file(dataset), 'family') or 'published')
+
+
+def _dataset_file(name: str) -> Path:
+    return configs_folder() / '_base_' / 'datasets' / f'{name}.py'
+
+
+def _meant_datasets(named: tuple[str, ...]) -> list[str]:
+    """The datasets that a method lists by their names or families."""
+    known = dataset_names()
+    return [name for name in known if name in named
+            or family(name) in named and family(name) not in known]
 
 
 def _bases(path: Path, dataset: str) -> list[Path]:
@@ -200,8 +223,10 @@ def _bases(path: Path, dataset: str) -> list[Path]:
             raise ConfigError(f'{path} has no settings for {dataset}: its _base_ names '
                               f'{", ".join(bases)}.')
         bases = meant[-1]
+    features = f'{dataset}_features'
+    stored = features if _dataset_file(features).is_file() else dataset
     return [path.parent / ENVIRONMENT.sub(_of_environment, name).replace('{dataset}', dataset)
-            for name in ([bases] if isinstance(bases, str) else bases)]
+            .replace('{stored}', stored) for name in ([bases] if isinstance(bases, str) else bases)]
 
 
 def _of_environment(place: re.Match[str]) -> str:

@@ -9,12 +9,11 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL, readable_name
 from mmcluspro.datasets.photographs import read_version
-from mmcluspro.engine.configs import config_names
+from mmcluspro.engine.configs import config_names, dataset_names
 from mmcluspro.engine.launch import read_config
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
-DATASET = re.compile(
-    '_(utzappos|mitstates|cgqa|fashion|shapes_large|shapes|own_data_tiny|own_data)')
+DATASET = re.compile(f'_({"|".join(dataset_names())}|own_data_tiny)')
 METHODS = {method: [name for name in config_names() if DATASET.sub('', name, 1) == method]
            for method in sorted({DATASET.sub('', name, 1) for name in config_names()})}
 

@@ -9,8 +9,9 @@ from mmcluspro.engine.launch import build_runner
 
 
 def case(name):
-    """A config; slow if it has a sibling that differs in the published dataset and its settings."""
+    """A config; slow if it has a sibling that differs in the dataset and its settings."""
     sibling = re.sub('_(mitstates|cgqa)', '_utzappos', name)
+    sibling = re.sub('_(fashion_v2|grocery|plantvillage)', '_fashion', sibling)
     repeats = sibling != name and sibling in config_names()
     return pytest.param(name, marks=[pytest.mark.slow] if repeats else [])
 

@@ -81,7 +81,8 @@ RULES = {
     'fashion': Rule(),
     'plantvillage': Rule(seed='plantvillage-v1', max_images=200, left_out=(), together=True,
                          side=224),
-    'grocery': Rule(seed='grocery-v1', max_images=200, left_out=(), together=True, side=224)}
+    'grocery': Rule(seed='grocery-v1', max_images=200, left_out=(), together=True, threshold=0.95,
+                    side=224)}
 
 
 def draw_version(photos: Iterable[Photograph], rule: Rule | None = None,

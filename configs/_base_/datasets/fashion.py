@@ -1,5 +1,6 @@
 """Fashion (fashion-v1) at 112 px, from images; docs/fashion.md."""
 _base_ = 'dataloaders.py'
+family = 'photographs'
 space = dict(type='mmcluspro.Fashion', data_root='data/fashion', split='fashion-v1')
 
 train_pipeline = [

@@ -1,5 +1,6 @@
 """ShapesCZSL (shapes-v2): drawn by the code, nothing to download."""
 _base_ = 'dataloaders.py'
+family = 'shapes'
 space = dict(type='mmcluspro.ShapesCZSL', version='shapes-v2')
 
 train_pipeline = [
