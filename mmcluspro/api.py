@@ -33,8 +33,8 @@ from torch.utils.data import DataLoader
 
 from mmcluspro.artefact import NameScore, PairScore, Prediction, Predictions, TrainedModel
 from mmcluspro.datasets import CompositionSpace, build_space, make_split
-from mmcluspro.datasets.image_folder import undecodable
-from mmcluspro.datasets.photo_check import is_own_data, read_photos, too_few_names
+from mmcluspro.datasets.check import is_own_data, read_photos, too_few_names
+from mmcluspro.datasets.folders import undecodable
 from mmcluspro.datasets.table_file import table_text
 from mmcluspro.engine.configs import dataset_names, merge_options
 from mmcluspro.engine.hooks import EvaluationHook

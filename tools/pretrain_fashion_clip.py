@@ -25,9 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmcluspro.datasets import Fashion
-from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.metadata import read_metadata, select_rows
-from mmcluspro.datasets.splits import read_splits
+from mmcluspro.datasets.layout import metadata_file, read_metadata, read_splits, select_rows
 from mmcluspro.features import FeatureStore
 from mmcluspro.models import get_tokenizer
 from mmcluspro.models.clip import load_clip

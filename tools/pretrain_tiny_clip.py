@@ -1,7 +1,7 @@
 """Pre-trains ``tiny_clip``, the CLIP that is shipped with the package.
 
 Contrastive training on captioned Shapes pictures, of pairs that no version of
-the dataset holds out (``mmcluspro.datasets.shapes.captions``). Run it again with
+the dataset holds out (``shapes_captions``). Run it again with
 the same folder to resume; the same seed gives the same weights.
 
     python tools/pretrain_tiny_clip.py --work-dir work_dirs/tiny_clip
@@ -14,15 +14,15 @@ from pathlib import Path
 import open_clip
 import torch
 from contrastive import Vocabulary, clip_loss, learning_rate, save_half
-from torch import Tensor, nn
-
-from mmcluspro.datasets.shapes.captions import (
+from shapes_captions import (
     WORDING,
     Captioner,
     draw_pretraining,
     pretraining_pairs,
 )
-from mmcluspro.datasets.shapes.draws import Draws
+from torch import Tensor, nn
+
+from mmcluspro.datasets.shapes.draw import Draws
 from mmcluspro.models.clip import CONFIGS
 from mmcluspro.utils.files import atomic_path
 

@@ -18,9 +18,8 @@ from mmengine.registry import DefaultScope
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image
 
-from mmcluspro.datasets.folder_tree import IMAGE_SUFFIXES, images_below, left_out
-from mmcluspro.datasets.picture_file import WHITE, as_bgr, check_size, colour, read_picture
-from mmcluspro.datasets.pixels import apply_steps
+from mmcluspro.datasets.folders import IMAGE_SUFFIXES, images_below, left_out
+from mmcluspro.datasets.pictures import WHITE, apply_steps, as_bgr, check_size, colour, read_picture
 from mmcluspro.models.pixels import Pixels, tower_pixels
 
 from .spec import describe_pipeline, pipeline_of
@@ -130,7 +129,7 @@ class Preprocessor:
         config (Config, optional): The user's own config. Its test pipeline is built if plain
             numbers cannot describe it. Defaults to None.
         background (str | Sequence[int], optional): Colour behind transparent images, see
-            :func:`~mmcluspro.datasets.picture_file.colour`. Defaults to None: as in training, which
+            :func:`~mmcluspro.datasets.pictures.colour`. Defaults to None: as in training, which
             is white unless the config says otherwise.
     """
 

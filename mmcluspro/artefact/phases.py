@@ -9,7 +9,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.datasets.splits import PHASES
+from mmcluspro.datasets.layout import PHASES
 from mmcluspro.features.cached import CachedFeatures
 from mmcluspro.registry import DATASETS
 

@@ -18,8 +18,7 @@ from mmengine.registry import Registry
 from mmpretrain.models.utils import ClsDataPreprocessor
 
 from mmcluspro import models  # noqa: F401 (registers the classes)
-from mmcluspro.datasets.picture_file import colour
-from mmcluspro.datasets.pixels import EDGES, INTERPOLATIONS
+from mmcluspro.datasets.pictures import EDGES, INTERPOLATIONS, colour
 from mmcluspro.datasets.published import published_datasets
 from mmcluspro.features import CachedFeatures
 from mmcluspro.fields import (

@@ -37,9 +37,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it."""
-    from mmcluspro.datasets.dataset_check import check_dataset
-    from mmcluspro.datasets.folder_tree import empty_folders, left_out
-    from mmcluspro.datasets.photo_check import check_photos, is_own_data
+    from mmcluspro.datasets.check import check_dataset, check_photos, is_own_data
+    from mmcluspro.datasets.folders import empty_folders, left_out
     from mmcluspro.datasets.table_file import Columns
     args = parse_args(argv)
     _check_root(Path(args.root).expanduser(), args.dataset)
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check_root(root: Path, dataset: str) -> None:
     """Raises a clear error if there is nothing to check."""
-    from mmcluspro.datasets.photo_check import is_own_data, is_table
+    from mmcluspro.datasets.check import is_own_data, is_table
     if not root.exists():
         raise FileNotFoundError(f'{root} does not exist. Give a folder of images, a table (.csv, '
                                 '.tsv), or the folder of a published dataset.')

@@ -49,15 +49,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parses the command line and runs it."""
-    from mmcluspro.datasets.folder_tree import left_out
-    from mmcluspro.datasets.photo_check import (
+    from mmcluspro.datasets.check import (
         fix_names,
         is_table,
         label_faults,
         read_photos,
         split_warnings,
     )
-    from mmcluspro.datasets.splits import PHASES
+    from mmcluspro.datasets.folders import left_out
+    from mmcluspro.datasets.layout import PHASES
     from mmcluspro.datasets.splitting import count_groups, find_groups, make_split
     from mmcluspro.datasets.table_file import Columns, write_table
     args = parse_args(argv)

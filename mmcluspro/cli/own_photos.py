@@ -8,9 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mmcluspro.datasets.folder_tree import empty_folders, left_out
-from mmcluspro.datasets.image_folder import undecodable
-from mmcluspro.datasets.photo_check import (
+from mmcluspro.datasets.check import (
     Photos,
     fix_names,
     is_table,
@@ -20,7 +18,8 @@ from mmcluspro.datasets.photo_check import (
     split_warnings,
     too_few_names,
 )
-from mmcluspro.datasets.splits import PHASES
+from mmcluspro.datasets.folders import empty_folders, left_out, undecodable
+from mmcluspro.datasets.layout import PHASES
 from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import NAMED, Columns, TableRow, table_text
 from mmcluspro.engine.launch import read_config
@@ -66,7 +65,7 @@ def own_config(name: str, work_dir: str | None = None, weights: str | None = Non
         weights (str, optional): As in :func:`~mmcluspro.cli.own_routes.choose_route`.
         arch (str, optional): The same.
         words (str, optional): The same.
-        separator (str, optional): As in :func:`~mmcluspro.datasets.photo_check.read_photos`.
+        separator (str, optional): As in :func:`~mmcluspro.datasets.check.read_photos`.
         columns (Columns): The same.
         merge_names (bool): Whether names in two spellings become one. Defaults to False.
         refit (bool): Train what is delivered on all images, and measure by cross-validation, where

@@ -1,12 +1,10 @@
 """Label space and datasets."""
+from .check import check_dataset
 from .czsl_dataset import CZSLDataset
-from .dataset_check import check_dataset
-from .fast_loading import KeepPrepared, LoadReduced
 from .layout import write_layout
 from .names import readable_name, resolve_readable
 from .photographs import Fashion, Grocery, PlantVillage
-from .picture_file import LoadPicture
-from .pixels import PrepareImage
+from .pictures import KeepPrepared, LoadPicture, LoadReduced, PrepareImage
 from .published import CGQA, VAWCZSL, AOCLEVr, Clothing16K, MITStates, PublishedCZSL, UTZappos
 from .shapes import ShapesCZSL
 from .space import CompositionSpace, build_space

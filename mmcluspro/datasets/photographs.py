@@ -18,8 +18,8 @@ from mmcluspro.registry import DATASETS
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.plain_files import read_text
 
+from .layout import PHASES, Pair
 from .published import Counts, PublishedCZSL
-from .splits import PHASES, Pair
 
 FOLDER = Path(__file__).parent / 'lists'
 GROUPS = '.groups.txt'
@@ -115,8 +115,9 @@ class Fashion(PhotographSet):
 
     ROOT = 'data/fashion'
     SPLIT = 'fashion-v1'
-    COUNTS = {'fashion-v1': Counts((35, 60), 312, (300, 104), (300, 104), (5659, 4122, 4112),
-                                   13893)}
+    COUNTS = {
+        'fashion-v1': Counts((35, 60), 312, (300, 104), (300, 104), (5659, 4122, 4112), 13893),
+        'fashion-v2': Counts((43, 97), 496, (482, 165), (482, 165), (8925, 6721, 6713), 22359)}
     MARK = 'styles.csv'
     SOURCE = 'kaggle.com/datasets/paramaggarwal/fashion-product-images-small'
 
@@ -137,6 +138,7 @@ class PlantVillage(PhotographSet):
 
     ROOT = 'data/plantvillage'
     SPLIT = 'plantvillage-v1'
+    COUNTS = {'plantvillage-v1': Counts((9, 13), 17, (17, 6), (17, 6), (1189, 856, 855), 2900)}
     MARK = 'Apple___healthy'
     SOURCE = 'github.com/gabrieldgf4/PlantVillage-Dataset'
     STATES: ClassVar[dict[str, str]] = {
@@ -187,6 +189,7 @@ class Grocery(PhotographSet):
 
     ROOT = 'data/grocery'
     SPLIT = 'grocery-v1'
+    COUNTS = {'grocery-v1': Counts((9, 26), 26, (26, 2), (26, 3), (1014, 341, 390), 1745)}
     MARK = 'classes.csv'
     SOURCE = 'github.com/marcusklasson/GroceryStoreDataset'
     COLUMNS = ('Class Name (str)', 'Class ID (int)', 'Iconic Image Path (str)')

@@ -9,11 +9,17 @@ from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.registry import DATASETS
 
 from .czsl_dataset import CZSLDataset
-from .image_folder import ImageFolder
-from .layout import metadata_file
-from .metadata import read_metadata, row_faults, select_rows
+from .folders import ImageFolder
+from .layout import (
+    DEFAULT_SPLIT,
+    metadata_file,
+    missing_file,
+    read_metadata,
+    read_splits,
+    row_faults,
+    select_rows,
+)
 from .space import CompositionSpace
-from .splits import DEFAULT_SPLIT, missing_file, read_splits
 
 
 class Counts(NamedTuple):

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mmcluspro.registry import DATASETS
 
-from .labels import name_indices, sort_names
-from .splits import DEFAULT_SPLIT, PHASES, Pair, read_splits
+from .layout import DEFAULT_SPLIT, PHASES, Pair, read_splits
+from .names import name_indices, sort_names
 
 
 class CompositionSpace:
@@ -110,7 +110,7 @@ class CompositionSpace:
         """The space of a phase from ``root/split/{train,val,test}_pairs.txt``.
 
         ``phase`` as in :meth:`from_lists`, ``allow_unknown`` as in
-        :func:`~mmcluspro.datasets.splits.read_splits`.
+        :func:`~mmcluspro.datasets.layout.read_splits`.
         """
         return cls.from_lists(read_splits(root, split, allow_unknown), phase)
 

@@ -14,7 +14,7 @@ from mmcluspro.errors import FileError
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.plain_files import read_csv
 
-from .splits import Pair
+from .layout import Pair
 from .table_file import SAVE_AS, TableRow
 
 NEAR = 'near-duplicates'
@@ -100,7 +100,7 @@ def near_duplicates(images: Sequence[str], root: str | Path,
 
 
 def _look(path: Path, colour: bool) -> np.ndarray:
-    from .picture_file import read_picture
+    from .pictures import read_picture
     try:
         pixels = read_picture(str(path))
     except (OSError, ValueError):

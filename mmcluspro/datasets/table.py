@@ -10,8 +10,7 @@ from mmcluspro.errors import Fault, raise_faults
 from mmcluspro.registry import DATASETS
 
 from .czsl_dataset import CZSLDataset
-from .folder_tree import scan_folders
-from .image_folder import ImageFolder
+from .folders import ImageFolder, scan_folders
 from .space import CompositionSpace
 from .splitting import make_split as split_rows
 from .table_file import MAKE_ONE, TableRow, read_table, table_pairs

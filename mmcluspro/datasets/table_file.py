@@ -8,8 +8,8 @@ from mmcluspro.errors import Fault, FileError, raise_faults
 from mmcluspro.utils.files import leaves, write_text
 from mmcluspro.utils.plain_files import CsvTable, csv_text, once_per_file, read_csv, unguard
 
+from .layout import PHASES, PairLines, check_primitives
 from .names import labels
-from .splits import PHASES, PairLines, check_primitives
 
 COLUMNS = ('image', 'attribute', 'object', 'split')
 SUFFIXES = ('.csv', '.tsv')

@@ -9,7 +9,7 @@ from PIL import Image
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
-from mmcluspro.datasets.shapes.draws import Draws
+from mmcluspro.datasets.shapes.draw import Draws
 from mmcluspro.visualization.prototype_images import PrototypeImages
 
 ATTEMPTS = 4

@@ -13,8 +13,8 @@ a config of mmengine in which
 - variables of its own have a name with a leading ``_``.
 
 A key of ``_base_`` and ``on`` is a dataset or a family: what a dataset file says in ``family``,
-such as ``shapes`` (both versions) and ``photographs`` (settings chosen on Fashion), or ``published``
-where it says nothing (the settings of the publication).
+such as ``shapes`` (both versions) and ``photographs`` (settings chosen on Fashion), or
+``published`` where it says nothing (the settings of the publication).
 """
 import ast
 import os
@@ -200,7 +200,8 @@ def family(dataset: str) -> str:
         >>> family('shapes_large'), family('cgqa')
         ('shapes', 'published')
     """
-    return str(_value(_dataset_file(dataset), 'family') or 'published')
+    path = _dataset_file(dataset)
+    return str(path.is_file() and _value(path, 'family') or 'published')
 
 
 def _dataset_file(name: str) -> Path:

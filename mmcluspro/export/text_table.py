@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from mmcluspro.artefact import TrainedModel
-from mmcluspro.datasets.picture_file import WHITE
+from mmcluspro.datasets.pictures import WHITE
 from mmcluspro.errors import FileError
 from mmcluspro.evaluation import chosen_meta
 from mmcluspro.models import Candidates

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmcluspro.datasets import CompositionSpace
-from mmcluspro.datasets.labels import check_lengths
+from mmcluspro.datasets.names import check_lengths
 from mmcluspro.errors import shown
 
 Pair = tuple[str, str]

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.cli.pictures import MAX_IMAGES
 from mmcluspro.datasets import CZSLDataset
-from mmcluspro.datasets.picture_file import check_scans
+from mmcluspro.datasets.pictures import check_scans
 from mmcluspro.errors import FileError, reason_of
 from mmcluspro.fields import choice, flag, integer, items, mapping, number, text
 from mmcluspro.utils.digest import sha256

@@ -15,7 +15,7 @@ from mmcluspro.cli import (
     predict,
     review,
 )
-from mmcluspro.datasets.folder_tree import scan_folders
+from mmcluspro.datasets.folders import scan_folders
 from mmcluspro.datasets.table_file import read_table
 
 from ..conftest import paint

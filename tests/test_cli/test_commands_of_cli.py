@@ -125,7 +125,7 @@ def test_help_imports_no_torch_and_so_takes_no_time():
 
 
 def test_flags_offer_what_the_package_knows():
-    from mmcluspro.datasets.splits import PHASES
+    from mmcluspro.datasets.layout import PHASES
     from mmcluspro.evaluation import WORLDS
     from mmcluspro.features.writer import DTYPES
     assert tuple(flags.PHASES) == tuple(PHASES)

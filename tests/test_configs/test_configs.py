@@ -33,7 +33,7 @@ def real_space(space):
     kind = space.type.rpartition('.')[2]
     if kind == 'ShapesCZSL':
         return ShapesCZSL.make_space('all', space.version)
-    if kind == 'Fashion':
+    if kind in ('Fashion', 'Grocery', 'PlantVillage'):
         return CompositionSpace.from_lists(read_version(space.split).pairs(), 'all')
     attributes, objects, seen, unseen = SIZES[kind]
     names = [[f'{name}{i}' for i in range(size)]

@@ -51,7 +51,7 @@ def test_the_message_is_the_same_from_a_worker(photos, workers, capsys, monkeypa
 @pytest.mark.parametrize('workers', [0, 2])
 def test_bad_images_are_left_out_and_counted(photos, workers, monkeypatch):
     said = []
-    monkeypatch.setattr('mmcluspro.datasets.bad_images.print_log',
+    monkeypatch.setattr('mmcluspro.datasets.czsl_dataset.print_log',
                         lambda text, *_: said.append(text))
     dataset = make(photos, on_bad_image='skip')
     for _ in range(2):

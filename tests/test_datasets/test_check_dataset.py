@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mmcluspro.datasets import MITStates, UTZappos, check_dataset
-from mmcluspro.datasets.dataset_check import agrees, expected_table
+from mmcluspro.datasets.check import agrees, expected_table
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/check_dataset.py'
 

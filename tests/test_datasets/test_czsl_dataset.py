@@ -15,9 +15,9 @@ from mmcluspro.datasets import (
     MITStates,
     UTZappos,
     build_space,
-    splits,
     write_layout,
 )
+from mmcluspro.datasets import layout as layout_files
 from mmcluspro.errors import FileError
 from mmcluspro.registry import DATASETS
 
@@ -301,8 +301,8 @@ def test_the_writer_refuses_what_no_reader_could_read(layout, tmp_path, change, 
 def test_lists_and_metadata_are_read_once(layout, monkeypatch):
     for path in layout.root.rglob('*'):
         os.utime(path, (0, 0))  # files of the last second are read each time
-    read, text, load = [], splits.read_text, torch.load
-    monkeypatch.setattr(splits, 'read_text', lambda path, *args: read.append(
+    read, text, load = [], layout_files.read_text, torch.load
+    monkeypatch.setattr(layout_files, 'read_text', lambda path, *args: read.append(
         path.name) or text(path, *args))
     monkeypatch.setattr(torch, 'load', lambda path, **kwargs: read.append(
         path.name) or load(path, **kwargs))

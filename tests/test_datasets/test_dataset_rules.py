@@ -9,11 +9,11 @@ from file_steps import Step, carry_out
 from PIL import Image
 
 from mmcluspro.datasets import CompositionSpace, TableCZSL
-from mmcluspro.datasets import image_folder as photos
+from mmcluspro.datasets import folders as photos
 from mmcluspro.datasets.czsl_dataset import CZSLDataset
-from mmcluspro.datasets.fast_loading import KeepPrepared
 from mmcluspro.datasets.photographs import GROUPS, Photograph, read_version, write_version
-from mmcluspro.datasets.shapes import cache
+from mmcluspro.datasets.pictures import KeepPrepared
+from mmcluspro.datasets.shapes import dataset as cache
 from mmcluspro.datasets.space import build_space
 from mmcluspro.datasets.splitting import NEAR, find_groups
 from mmcluspro.datasets.table_file import TableRow, read_table
@@ -93,7 +93,7 @@ def raising(error, cause=None):
 def test_what_the_other_reader_says_counts(content, other, why, tmp_path, monkeypatch):
     path = tmp_path / 'a.jpg'
     path.write_bytes(content)
-    monkeypatch.setattr('mmcluspro.datasets.picture_file.read_picture', other)
+    monkeypatch.setattr('mmcluspro.datasets.pictures.read_picture', other)
     assert photos._why_not(str(path)) == why
 
 
@@ -101,7 +101,7 @@ def test_half_a_file_is_damaged_though_the_other_reader_fills_it(tmp_path, monke
     path = tmp_path / 'a.png'
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:4000])
-    monkeypatch.setattr('mmcluspro.datasets.picture_file.read_picture', lambda path: None)
+    monkeypatch.setattr('mmcluspro.datasets.pictures.read_picture', lambda path: None)
     assert 'truncated' in photos._why_not(str(path))
 
 

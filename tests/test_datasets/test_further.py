@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from mmcluspro.datasets import VAWCZSL, AOCLEVr, Clothing16K, CompositionSpace, check_dataset
-from mmcluspro.datasets.splits import read_pair_list
+from mmcluspro.datasets.layout import read_pair_list
 from mmcluspro.errors import FileError
 
 SPLIT = 'compositional-split-natural'

@@ -5,7 +5,7 @@ from PIL import Image
 
 from mmcluspro.cli.make_split import main
 from mmcluspro.datasets import make_split
-from mmcluspro.datasets.photo_check import split_warnings, too_few_names
+from mmcluspro.datasets.check import split_warnings, too_few_names
 from mmcluspro.datasets.splitting import choose_unseen, find_groups, near_duplicates
 from mmcluspro.datasets.table_file import TableRow, read_table
 from mmcluspro.errors import FileError

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from mmcluspro.datasets import write_layout
-from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.datasets.layout import read_splits, row_faults
 from mmcluspro.datasets.photographs import read_version
-from mmcluspro.datasets.splits import read_splits
 from mmcluspro.errors import FileError
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters'
@@ -158,7 +157,7 @@ def test_a_hostile_version_of_fashion_is_named(tmp_path, text, groups):
 
 
 def test_metadata_of_lists_in_lists_is_refused(tmp_path):
-    from mmcluspro.datasets.metadata import read_metadata
+    from mmcluspro.datasets.layout import read_metadata
     path = tmp_path / 'metadata_own.t7'
     torch.save([dict(image=nested(list))], path)
     assert len(str(row_faults(read_metadata(path), path)[0])) < 1000

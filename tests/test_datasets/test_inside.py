@@ -8,7 +8,7 @@ from file_steps import Step, carry_out
 from PIL import Image
 
 from mmcluspro.datasets import UTZappos
-from mmcluspro.datasets.image_folder import ImageFolder
+from mmcluspro.datasets.folders import ImageFolder
 from mmcluspro.datasets.table_file import read_table
 from mmcluspro.utils.files import inside, leaves, remove, within
 

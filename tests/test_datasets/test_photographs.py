@@ -20,7 +20,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from mmcluspro.datasets import Fashion, Grocery, PlantVillage
-from mmcluspro.datasets.metadata import read_metadata
+from mmcluspro.datasets.layout import read_metadata
 from mmcluspro.datasets.photographs import Photograph, read_styles, read_version, write_version
 from mmcluspro.errors import FileError
 
@@ -173,24 +173,32 @@ def test_faults_of_a_version_are_named(tmp_path, text, message):
         read_version('fashion-v0')
 
 
+@pytest.mark.parametrize('kind, name', [
+    (kind, name) for kind in (Fashion, Grocery, PlantVillage) for name in kind.COUNTS])
+def test_a_published_split_has_the_expected_counts(kind, name):
+    """And no photograph, and where they stay no group, is in two phases."""
+    counts, version = kind.COUNTS[name], read_version(name)
+    phases, pairs = version.phases, version.pairs()
+    assert tuple(len(phases[phase]) for phase in ('train', 'val', 'test')) == counts.images
+    assert sum(counts.images) == counts.total
+    seen = set(pairs['train'])
+    assert len(seen) == counts.train
+    for phase in ('val', 'test'):
+        both = len(seen & set(pairs[phase])), len(set(pairs[phase]) - seen)
+        assert both == getattr(counts, phase)
+    every = seen.union(*pairs.values())
+    assert counts.primitives == (len({a for a, _ in every}), len({o for _, o in every}))
+    assert counts.primitives == (len({a for a, _ in seen}), len({o for _, o in seen}))
+    phase_of = {photo.id: phase for phase, group in phases.items() for photo in group}
+    assert len(phase_of) == counts.total
+    for group in version.groups:
+        assert len(group) > 1 and len({phase_of.get(i) for i in group[kind is Fashion:]}) == 1
+
+
 class TestPublishedVersion:
     """fashion-v1, from the files of the package alone."""
 
     version = read_version('fashion-v1')
-
-    def test_it_has_the_expected_counts(self):
-        counts = Fashion.COUNTS['fashion-v1']
-        phases, pairs = self.version.phases, self.version.pairs()
-        assert tuple(len(phases[phase]) for phase in ('train', 'val', 'test')) == counts.images
-        assert sum(counts.images) == counts.total
-        seen = set(pairs['train'])
-        assert len(seen) == counts.train
-        for phase in ('val', 'test'):
-            both = len(seen & set(pairs[phase])), len(set(pairs[phase]) - seen)
-            assert both == getattr(counts, phase)
-        every = seen.union(*pairs.values())
-        assert counts.primitives == (len({a for a, _ in every}), len({o for _, o in every}))
-        assert counts.primitives == (len({a for a, _ in seen}), len({o for _, o in seen}))
 
     def test_the_rule_draws_it_again(self):
         products = [product for group in self.version.phases.values() for product in group]

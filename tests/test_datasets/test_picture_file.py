@@ -13,8 +13,8 @@ from PIL import Image, ImageOps, features
 from mmcluspro.artefact.images import Preprocessor, list_images
 from mmcluspro.artefact.spec import describe_pipeline
 from mmcluspro.datasets import LoadPicture, LoadReduced
-from mmcluspro.datasets.folder_tree import images_below, left_out
-from mmcluspro.datasets.picture_file import Refused, as_bgr, check_file_size, colour, read_picture
+from mmcluspro.datasets.folders import images_below, left_out
+from mmcluspro.datasets.pictures import Refused, as_bgr, check_file_size, colour, read_picture
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def as_before(image, background):
     ('RGBA', 'webp'), ('P', 'gif')])
 @pytest.mark.parametrize('turned', [1, 3, 6, 7])
 def test_parts_make_the_same_pixels_as_the_whole(mode, suffix, turned, tmp_path, monkeypatch):
-    monkeypatch.setattr('mmcluspro.datasets.picture_file.PART', 50)  # three rows of 13 pixels
+    monkeypatch.setattr('mmcluspro.datasets.pictures.PART', 50)  # three rows of 13 pixels
     generator = np.random.default_rng(0)
     for largest in (255, 40_000):
         deep = generator.integers(0, largest, (17, 13))
@@ -314,7 +314,7 @@ def test_parts_make_the_same_pixels_as_the_whole(mode, suffix, turned, tmp_path,
 #: Prints by how many kilobytes the peak of memory rises while a picture is read.
 PEAK = """
 import sys
-from mmcluspro.datasets.picture_file import read_picture
+from mmcluspro.datasets.pictures import read_picture
 def peak():
     with open('/proc/self/status') as status:
         return next(int(line.split()[1]) for line in status if line.startswith('VmHWM'))

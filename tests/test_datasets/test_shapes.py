@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from mmcluspro.datasets import ShapesCZSL, UTZappos, build_space
-from mmcluspro.datasets.shapes import VERSIONS, Look, Version, cache, phase_lists, plan, split_pairs
+from mmcluspro.datasets.shapes import VERSIONS, Look, Version, phase_lists, plan, split_pairs
+from mmcluspro.datasets.shapes import dataset as cache
 from mmcluspro.registry import DATASETS
 
 

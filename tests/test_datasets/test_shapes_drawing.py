@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, VERSIONS, Look, draw_image, split_pairs
-from mmcluspro.datasets.shapes.captions import (
+from shapes_captions import (
     STUDIO,
     STUDIO_SHARE,
     WILD,
@@ -18,11 +16,30 @@ from mmcluspro.datasets.shapes.captions import (
     neighbours,
     pretraining_pairs,
 )
-from mmcluspro.datasets.shapes.drawing import draw_object
-from mmcluspro.datasets.shapes.draws import Draws, triangle_wave, value_noise
-from mmcluspro.datasets.shapes.geometry import box, cut, disc, join, line, meet, poly, star
-from mmcluspro.datasets.shapes.partners import ATTR_MODES, OBJ_MODES, pair_modes, partner_modes
-from mmcluspro.datasets.shapes.scene import Scene, Style
+
+from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, VERSIONS, Look, draw_image, split_pairs
+from mmcluspro.datasets.shapes.draw import (
+    Draws,
+    Scene,
+    Style,
+    box,
+    cut,
+    disc,
+    join,
+    line,
+    meet,
+    poly,
+    star,
+    triangle_wave,
+    value_noise,
+)
+from mmcluspro.datasets.shapes.versions import (
+    ATTR_MODES,
+    OBJ_MODES,
+    draw_object,
+    pair_modes,
+    partner_modes,
+)
 
 GRID = np.mgrid[-1:1:41j, -1:1:41j]
 V, U = GRID[0], GRID[1]

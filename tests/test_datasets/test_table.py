@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmcluspro.datasets import CompositionSpace, TableCZSL, make_split
-from mmcluspro.datasets.folder_tree import scan_folders
+from mmcluspro.datasets.folders import scan_folders
 from mmcluspro.datasets.table_file import TableRow, read_table, write_table
 from mmcluspro.errors import FileError
 

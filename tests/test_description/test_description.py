@@ -13,7 +13,7 @@ from mmpretrain.registry import TRANSFORMS
 from mmcluspro.artefact.spec import Refusal, checked, describe, describe_pipeline
 from mmcluspro.artefact.towers import build_model, predicting
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.datasets.pixels import apply_steps
+from mmcluspro.datasets.pictures import apply_steps
 from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.hooks import DescriptionHook
 from mmcluspro.engine.launch import read_config
@@ -131,7 +131,7 @@ def test_pixels_are_those_of_mmpretrain_bit_by_bit(steps, shape):
 
 @pytest.mark.parametrize('size', [(1, 1), (7, 7), (8, 7), (224, 231)])
 def test_every_interpolation_of_both_libraries(size):
-    from mmcluspro.datasets.pixels import INTERPOLATIONS
+    from mmcluspro.datasets.pictures import INTERPOLATIONS
     image = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
     for backend, interpolation in itertools.chain.from_iterable(
             zip(itertools.repeat(b), names) for b, names in INTERPOLATIONS.items()):

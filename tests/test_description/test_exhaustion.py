@@ -12,7 +12,7 @@ import mmcluspro
 from mmcluspro.artefact.spec import describe
 from mmcluspro.artefact.towers import limited
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL
-from mmcluspro.datasets.metadata import read_metadata, row_faults
+from mmcluspro.datasets.layout import read_metadata, row_faults
 from mmcluspro.errors import DownloadError, FileError, shown
 from mmcluspro.models.clip import read_weights
 from mmcluspro.models.text.encoder import TextEncoder

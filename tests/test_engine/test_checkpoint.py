@@ -9,7 +9,7 @@ import pytest
 import torch
 from mmengine.logging import HistoryBuffer
 
-from mmcluspro.datasets.metadata import read_metadata
+from mmcluspro.datasets.layout import read_metadata
 from mmcluspro.engine.resuming import find_resumable
 from mmcluspro.errors import FileError
 from mmcluspro.utils.safe_load import load_checkpoint, safe_load

@@ -7,10 +7,10 @@ from pathlib import Path
 import open_clip
 import pytest
 import torch
+from shapes_captions import STUDIO, pretraining_pairs
 from torch.nn.functional import normalize
 
 from mmcluspro.datasets.shapes import ATTRIBUTES, IMAGE_SIZE, OBJECTS, draw_image
-from mmcluspro.datasets.shapes.captions import STUDIO, pretraining_pairs
 from mmcluspro.models import get_tokenizer
 from mmcluspro.models.clip import load_clip
 from mmcluspro.utils.files import WEIGHTS

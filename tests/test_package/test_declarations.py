@@ -28,7 +28,8 @@ DISTRIBUTION = {
 # Sub-packages that are importable with their extra only.
 EXTRA = {'export': 'export', 'demo': 'demo', 'visualization': 'viz'}
 LOCAL = {'mmcluspro', 'contrastive', 'experiments', 'conftest', 'cached_worker', 'my_method',
-         'draw_photographs', 'prepare_photographs', 'file_steps', 'mutation', 'convert_metadata',
+         'draw_photographs', 'prepare_photographs', 'file_steps', 'shapes_captions', 'mutation',
+         'convert_metadata',
          'prepare_ao_clevr', 'variants',
          'try_variants', 'fault_kinds', 'fault_runs', 'fault_tables'}
 

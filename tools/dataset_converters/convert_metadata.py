@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mmcluspro.datasets.metadata import row_faults
+from mmcluspro.datasets.layout import row_faults
 from mmcluspro.errors import FileError, raise_faults, reason_of
 from mmcluspro.utils.safe_load import check_archive
 

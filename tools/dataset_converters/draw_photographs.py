@@ -32,8 +32,8 @@ from prepare_photographs import KINDS
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmcluspro.datasets.layout import PHASES, Pair
 from mmcluspro.datasets.photographs import Photograph, write_version
-from mmcluspro.datasets.splits import PHASES, Pair
 from mmcluspro.datasets.splitting import hold_back, make_split, shuffled
 from mmcluspro.datasets.table_file import TableRow
 from mmcluspro.engine.messages import run_command
@@ -79,8 +79,8 @@ class Rule:
 
 RULES = {
     'fashion': Rule(),
-    'plantvillage': Rule(seed='plantvillage-v1', max_images=200, left_out=(), together=True,
-                         side=224),
+    'plantvillage': Rule(seed='plantvillage-v1', max_images=100, left_out=(), together=True,
+                         threshold=0.94, side=224),
     'grocery': Rule(seed='grocery-v1', max_images=200, left_out=(), together=True, threshold=0.95,
                     side=224)}
 

@@ -20,7 +20,7 @@ from typing import Any
 from convert_metadata import ENTRIES, PlainUnpickler, plain
 
 from mmcluspro.datasets import write_layout
-from mmcluspro.datasets.dataset_check import check_dataset
+from mmcluspro.datasets.check import check_dataset
 from mmcluspro.engine.messages import run_command
 from mmcluspro.errors import FileError, printable, reason_of
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from file_steps import carry_out, lift
 
-from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.datasets.check import check_dataset
+from mmcluspro.datasets.layout import DEFAULT_SPLIT, metadata_file
 from mmcluspro.engine.messages import run_command
 
 

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from file_steps import Step, carry_out
 
-from mmcluspro.datasets.dataset_check import check_dataset
+from mmcluspro.datasets.check import check_dataset
 from mmcluspro.datasets.layout import write_layout
 from mmcluspro.datasets.photographs import Photograph, PhotographSet, Version, read_version
 from mmcluspro.datasets.published import published_datasets

@@ -16,11 +16,9 @@ from pathlib import Path
 
 from file_steps import Step, carry_out, lift
 
-from mmcluspro.datasets.dataset_check import check_dataset
-from mmcluspro.datasets.image_folder import ImageFolder
-from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.metadata import read_metadata, row_faults
-from mmcluspro.datasets.splits import DEFAULT_SPLIT
+from mmcluspro.datasets.check import check_dataset
+from mmcluspro.datasets.folders import ImageFolder
+from mmcluspro.datasets.layout import DEFAULT_SPLIT, metadata_file, read_metadata, row_faults
 from mmcluspro.engine.messages import run_command
 from mmcluspro.errors import raise_faults
 from mmcluspro.utils.files import inside, within

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from mmcluspro.datasets.layout import metadata_file
-from mmcluspro.datasets.metadata import read_metadata
+from mmcluspro.datasets.layout import metadata_file, read_metadata, read_splits
 from mmcluspro.datasets.published import published_datasets
-from mmcluspro.datasets.splits import read_splits
 
 CELL = (48, 64)
 MARGIN = (78, 16)

@@ -6,4 +6,6 @@ stored = dict(**space, features='data/features/fashion_v2_dinov2_s', check_image
 train_dataloader = dict(num_workers=0, dataset=dict(**stored, pipeline=_base_.test_pipeline))
 val_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)
 test_dataloader = dict(batch_size=512, num_workers=0, dataset=stored)
-model = dict(backbone=dict(backbone=dict(features=stored['features'])))
+model = dict(
+    backbone=dict(backbone=dict(features=stored['features'])),
+    head=dict(text=dict(readable=dict(Face_Moisturisers='face moisturizers'))))  # of GloVe

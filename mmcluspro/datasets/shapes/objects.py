@@ -3,7 +3,7 @@
 Frame [-1, 1]², v down. The modes are hidden: the label is the name alone.
 """
 
-from .geometry import (
+from .draw import (
     Shape,
     box,
     cut,

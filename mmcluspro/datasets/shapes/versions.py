@@ -1,17 +1,124 @@
-"""Named sets of pictures: which pairs, how many pictures, how hard.
+"""Named sets of pictures, and the drawing of one picture of a pair.
 
-A version's name fixes the split and the look for good; change a number here
-and it needs a new name.
+A version's name fixes the split and the look for good; change a number here and it needs a new
+name.
 """
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .attributes import ATTRIBUTES
-from .draws import Draws
+from .attributes import ATTRIBUTES, SHADES, changes
+from .draw import NAMED_COLORS, NEUTRAL_COLORS, Draws, Look, Scene, Shape, Style, any_color, jitter
 from .objects import OBJECTS
-from .scene import Look
+
+ATTR_MODES, OBJ_MODES = 3, 2
+_SMALL = ('red', 'green', 'blue', 'yellow', 'striped', 'dotted', 'outlined', 'blurry', 'broken',
+          'small', 'burnt', 'glowing')
+# The attributes of the small versions first: there, too, all groups have the same size.
+_IN_ORDER = (*_SMALL, *(name for name in ATTRIBUTES if name not in _SMALL))
+
+
+@cache
+def groups(kind: str, name: str, partners: tuple[str, ...], count: int) -> dict[str, int]:
+    """Divides the partners of a primitive into groups.
+
+    Each run of ``count`` partners has one in each group, so that all groups of a
+    version that takes the first partners have the same size.
+
+    Args:
+        kind (str): 'attribute' or 'object': what ``name`` is.
+        name (str): The primitive.
+        partners (tuple[str]): Names of all objects or attributes.
+        count (int): Number of groups.
+
+    Returns:
+        dict[str, int]: Group by partner.
+    """
+    found: dict[str, int] = {}
+    for start in range(0, len(partners), count):
+        # The first number of the seed that leaves every mode of shapes-v2 a seen pair.
+        order = Draws('partners 0', kind, name, start).permutation(count)
+        found.update(zip(partners[start:start + count], order.tolist()))
+    return found
+
+
+def pair_modes(attribute: str, obj: str) -> tuple[int, int]:
+    """The mode of an attribute on an object, and of the object under that attribute."""
+    return (groups('attribute', attribute, tuple(OBJECTS), ATTR_MODES)[obj],
+            groups('object', obj, _IN_ORDER, OBJ_MODES)[attribute])
+
+
+def partner_modes(draws: Draws, attribute: str, obj: str, share: float) -> tuple[int, int]:
+    """Modes of a picture's attribute and object.
+
+    Args:
+        draws (Draws): The picture's random numbers.
+        attribute (str): Name of the attribute.
+        obj (str): Name of the object.
+        share (float): Probability that a mode is that of the partner's group; otherwise it is
+            any.
+
+    Returns:
+        tuple[int, int]: Modes of attribute and object.
+    """
+    attr_mode, obj_mode = (
+        mode if draws.uniform() < share else draws.integer(0, count)
+        for mode, count in zip(pair_modes(attribute, obj), (ATTR_MODES, OBJ_MODES)))
+    return attr_mode, obj_mode
+
+
+IMAGE_SIZE = 48
+
+
+def draw_image(attribute: str, obj: str, seed: tuple[int | str, ...], look: Look,
+               size: int = IMAGE_SIZE) -> tuple[NDArray[np.uint8], int, int]:
+    """Draws one picture.
+
+    Args:
+        attribute (str): Name in ``ATTRIBUTES``, or '' for a plain grey object.
+        obj (str): Name in ``OBJECTS``.
+        seed (tuple): Numbers and names; the same seed gives the same bytes.
+        look (Look): Difficulty.
+        size (int): Side in pixels.
+
+    Returns:
+        tuple: RGB image (size, size, 3) uint8, the attribute's mode and the
+        object's mode.
+    """
+    draws = Draws(*seed)
+    if look.partner is None:
+        attr_mode, obj_mode = (int(draws.uniform() >= look.first_mode) for _ in range(2))
+    else:
+        attr_mode, obj_mode = partner_modes(draws, attribute, obj, look.partner)
+    scene = Scene(size, draws, look, Style(obj, look.tint))
+    draw_object(scene, attribute, attr_mode, OBJECTS[obj][obj_mode])
+    return scene.compose(), attr_mode, obj_mode
+
+
+def draw_object(scene: Scene, name: str, mode: int, shape: Shape) -> None:
+    """Runs the steps of one attribute on one shape."""
+    steps = changes(name, mode) if name else {}
+    if name in NAMED_COLORS:
+        shade = SHADES[name] if mode == 2 else NAMED_COLORS[name][mode]
+        color = jitter(scene.draws, shade, scene.look.shade)
+    elif not name or ATTRIBUTES[name].neutral:
+        color = jitter(scene.draws, scene.draws.choice(NEUTRAL_COLORS), 10)
+    else:
+        color = any_color(scene.draws)
+    scene.fill(color)
+    scene.frame()
+    if 'warp' in steps:
+        steps['warp'](scene)
+    scene.measure(shape)
+    for step in ('edge', 'paint'):
+        if step in steps:
+            steps[step](scene)
+    scene.cover()
+    if 'finish' in steps:
+        steps['finish'](scene)
+
 
 Pair = tuple[str, str]
 

@@ -31,7 +31,7 @@ def make_old_metadata(folder: Path) -> Path:
 
 
 def read_rows(path: Path) -> Any:
-    from mmcluspro.datasets.metadata import read_metadata, row_faults
+    from mmcluspro.datasets.layout import read_metadata, row_faults
     from mmcluspro.errors import raise_faults
     rows = read_metadata(path)
     raise_faults(row_faults(rows, path))

@@ -11,11 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .drawing import IMAGE_SIZE, draw_image
-from .draws import Draws
-from .objects import OBJECTS
-from .scene import Look
-from .versions import VERSIONS, Pair, split_pairs
+from mmcluspro.datasets.shapes.draw import Draws, Look
+from mmcluspro.datasets.shapes.objects import OBJECTS
+from mmcluspro.datasets.shapes.versions import IMAGE_SIZE, VERSIONS, Pair, draw_image, split_pairs
 
 # {s} is how people speak of the kind of picture: WORDING below.
 BOTH = ('{s} a {a} {o}', '{s} {a} {o}', '{s} the {a} {o}', '{s} a {o} that is {a}', 'a {a} {o}',

@@ -1,6 +1,11 @@
-"""Reads files, PIL images and arrays as pixels: BGR, uint8, upright, without transparency."""
+"""Reads pictures as pixels (BGR, uint8, upright, without transparency), resizes and crops them.
+
+The pixels are those of mmpretrain's ``ResizeEdge``, ``Resize`` and ``CenterCrop``, bit by bit.
+"""
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import stat
@@ -8,13 +13,17 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import BytesIO
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import cv2
 import numpy as np
+from mmcv.transforms import BaseTransform, Compose
 from PIL import ExifTags, Image, ImageColor, ImageOps
 
 from mmcluspro.registry import TRANSFORMS
+from mmcluspro.utils.digest import sha256
+from mmcluspro.utils.files import write_bytes
 
 # Signatures at the first byte: Pillow and OpenCV then agree on what a file is.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF', 'PPM', 'AVIF')
@@ -274,3 +283,199 @@ class LoadPicture:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         image = read_picture(results['img_path'], self.decoder, self.background)
         return dict(results, img=image, img_shape=image.shape[:2], ori_shape=image.shape[:2])
+
+
+INTERPOLATIONS: dict[str, dict[str, Any]] = dict(
+    cv2=dict(nearest=cv2.INTER_NEAREST, bilinear=cv2.INTER_LINEAR, bicubic=cv2.INTER_CUBIC,
+             area=cv2.INTER_AREA, lanczos=cv2.INTER_LANCZOS4),
+    pillow=dict(nearest=Image.Resampling.NEAREST, bilinear=Image.Resampling.BILINEAR,
+                bicubic=Image.Resampling.BICUBIC, box=Image.Resampling.BOX,
+                lanczos=Image.Resampling.LANCZOS, hamming=Image.Resampling.HAMMING))
+EDGES = ('short', 'long', 'width', 'height')
+
+
+def apply_steps(image: np.ndarray, steps: Sequence[dict[str, Any]]) -> np.ndarray:
+    """Resizes and crops.
+
+    Args:
+        image (np.ndarray): uint8, shape (H, W, 3).
+        steps (Sequence[dict]): ``dict(step='resize', size=224, edge='short',
+            interpolation='bicubic', backend='pillow')``, where ``size`` is (width, height) for an
+            ``edge`` of None, ``dict(step='crop', size=(width, height))``, and ``dict(step='fit',
+            size=(width, height), fill=0, …)``: as large as fits, with a grey border.
+
+    Returns:
+        np.ndarray: uint8, shape (H', W', 3).
+    """
+    kinds: dict[str, Any] = dict(resize=_resize, crop=_crop, fit=_fit)
+    for step in steps:
+        image = kinds[step['step']](image, **_fields(step))
+    return image
+
+
+def _fields(step: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in step.items() if name != 'step'}
+
+
+def _resize(image: np.ndarray, size: Any, edge: str | None, interpolation: str,
+            backend: str) -> np.ndarray:
+    height, width = image.shape[:2]
+    if edge is None:
+        target = size[0], size[1]
+    elif edge == 'width' or edge == 'short' and width < height or (
+            edge == 'long' and width > height):
+        target = size, int(size * height / width)
+    else:
+        target = int(size * width / height), size
+    target = max(target[0], 1), max(target[1], 1)
+    check_size(*target, 'the resized picture')
+    code = INTERPOLATIONS[backend][interpolation]
+    if backend == 'cv2':
+        return cv2.resize(image, target, interpolation=code)
+    return np.array(Image.fromarray(image).resize(target, code))
+
+
+def _fit(image: np.ndarray, size: Sequence[int], fill: int, interpolation: str,
+         backend: str) -> np.ndarray:
+    """open_clip's ``ResizeKeepRatio`` of the long edge and ``CenterCropOrPad``."""
+    rows, columns = image.shape[:2]
+    ratio = max(columns / size[0], rows / size[1])
+    image = _resize(image, [round(columns / ratio), round(rows / ratio)], None, interpolation,
+                    backend)
+    rest = [size[1] - image.shape[0], size[0] - image.shape[1], 0]
+    return np.pad(image, [(side // 2, side - side // 2) for side in rest], constant_values=fill)
+
+
+def _crop(image: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """The middle; what is smaller stays as it is."""
+    (rows, columns), (width, height) = image.shape[:2], size
+    height, width = min(height, rows), min(width, columns)
+    top, left = (max(0, int(round(rest / 2.))) for rest in (rows - height, columns - width))
+    return image[top:top + height, left:left + width]
+
+
+@TRANSFORMS.register_module()
+class PrepareImage:
+    """Resizes and crops ``img`` of a sample, as :func:`apply_steps`.
+
+    Args:
+        steps (Sequence[dict]): As in :func:`apply_steps`.
+    """
+
+    def __init__(self, steps: Sequence[dict[str, Any]]) -> None:
+        self.steps = [dict(step) for step in steps]
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        image = apply_steps(results['img'], self.steps)
+        return dict(results, img=image, img_shape=image.shape[:2])
+
+
+JPEG = b'\xff\xd8\xff'
+REDUCED = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4,
+           2: cv2.IMREAD_REDUCED_COLOR_2}
+
+
+@TRANSFORMS.register_module()
+class LoadReduced(BaseTransform):
+    """Loads an image; a JPEG that is far too large is decoded at a half, quarter or eighth.
+
+    JPEG's draft mode leaves out the high frequencies instead of decoding them. The result of a
+    later resize differs slightly from that of the whole picture, so this is for training; test
+    pipelines use ``LoadImageFromFile``.
+
+    Args:
+        size (int): Short edge that the pipeline resizes to.
+        spare (float): The short edge is decoded to at least ``spare * size``. Defaults to 2.
+    """
+
+    def __init__(self, size: int, spare: float = 2.0) -> None:
+        if size < 1 or spare < 1:
+            raise ValueError(f'LoadReduced needs a positive size and a spare of at least 1, got '
+                             f'size={size}, spare={spare}.')
+        self.least = size * spare
+
+    def transform(self, results: dict) -> dict:
+        """Adds ``img`` (H, W, 3), BGR, ``img_shape`` and ``ori_shape``."""
+        path = results['img_path']
+        pixels = self._reduced(path)
+        if pixels is None:
+            pixels = read_picture(path)
+        shape = pixels.shape[:2]
+        return dict(results, img=pixels, img_shape=shape, ori_shape=shape)
+
+    def _reduced(self, path: str) -> np.ndarray | None:
+        """Pixels of a large JPEG; None for anything else, damaged files included."""
+        check_plain_file(path)
+        with open(path, 'rb') as file:
+            data = file.read(3)
+            if data != JPEG:
+                return None
+            data += file.read()
+        try:
+            with Image.open(io.BytesIO(data), formats=('JPEG', )) as image:
+                width, height = image.size
+        except (OSError, ValueError, Image.DecompressionBombError):
+            return None
+        check_size(width, height)
+        check_scans(data)
+        for factor, flag in REDUCED.items():
+            if min(width, height) >= factor * self.least:
+                return cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+        return None
+
+
+@TRANSFORMS.register_module()
+class KeepPrepared(BaseTransform):
+    """Runs the first steps of a pipeline once per image and keeps the pixels in a folder.
+
+    Later epochs and runs read the prepared pixels, which are bit-identical. Changed images and
+    other steps are prepared again. An image of 224 x 224 pixels takes 150 kB.
+
+    Args:
+        steps (Sequence[dict]): Transforms without randomness, beginning with the loading.
+        folder (str): Folder for the pixels. Several processes and runs may share it.
+    """
+
+    def __init__(self, steps: Sequence[dict], folder: str) -> None:
+        random = [str(step.get('type')) for step in steps if 'Random' in str(step.get('type'))]
+        if random:
+            raise ValueError(f'KeepPrepared.steps must give the same result every time, but holds '
+                             f'{", ".join(random)}. Put it after KeepPrepared.')
+        self.steps = Compose(list(steps))
+        self.key = json.dumps([dict(step) for step in steps], sort_keys=True, default=str)
+        self.folder = Path(folder).expanduser()
+
+    def transform(self, results: dict) -> dict | None:
+        """Adds ``img`` (H, W, 3), ``img_shape`` and ``ori_shape``."""
+        path = self._place(results['img_path'])
+        pixels = _read(path)
+        if pixels is None:
+            prepared = self.steps(results)
+            if prepared is None:
+                return None
+            pixels = np.ascontiguousarray(prepared['img'])
+            _write(path, pixels)
+        shape = pixels.shape[:2]
+        return dict(results, img=pixels, img_shape=shape, ori_shape=shape)
+
+    def _place(self, image: str) -> Path:
+        state = Path(image).stat()
+        name = sha256(self.key.encode(), str(Path(image).absolute()).encode(),
+                      f'{state.st_size} {state.st_mtime_ns}'.encode(), digits=32)
+        return self.folder / name[:2] / f'{name}.npy'
+
+
+def _read(path: Path) -> np.ndarray | None:
+    """The pixels, or None if there are none, or not whole ones."""
+    try:
+        pixels = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return pixels if pixels.dtype == np.uint8 and pixels.ndim == 3 else None
+
+
+def _write(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = io.BytesIO()
+    np.save(content, pixels)
+    write_bytes(path, content.getvalue())
