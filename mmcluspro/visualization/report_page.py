@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.ticker import MaxNLocator
 
@@ -121,7 +120,7 @@ def page(report: Report) -> str:
     return pages.get_template('report.html.j2').render(
         parts, report=report, contents=contents, delivered=delivered, reported=reported,
         words=' '.join(measured(metrics) or [TESTED]), version=__version__,
-        style=Markup((HERE / 'report.css').read_text(encoding='utf-8')))
+        style=(HERE / 'report.css').read_text(encoding='utf-8'))
 
 
 def _right_columns(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[bool]:
@@ -153,7 +152,7 @@ def _abstaining(metrics: Mapping[str, float]) -> list[list[Any]]:
 
 class Chart(NamedTuple):
     """A drawn chart, and the names of its lines for the legend."""
-    svg: Markup
+    svg: str
     names: list[str]
 
 
@@ -209,7 +208,7 @@ def draw_chart(lines: Mapping[str, Sequence[tuple[float, float]]], across: str, 
             spine.set_visible(False)
         file = io.StringIO()
         figure.savefig(file, format='svg', transparent=True, metadata=dict(Date=None))
-    return Chart(Markup(_inline(file.getvalue(), title)), names)
+    return Chart(_inline(file.getvalue(), title), names)
 
 
 def _inline(svg: str, title: str) -> str:

@@ -4,7 +4,7 @@
     python tools/visualization/screenshots.py work_dirs/cluspro_shapes              # docs/images
     python tools/visualization/screenshots.py work_dirs/cluspro_shapes --all /tmp/look
 
-It needs ``pip install playwright`` and a Chromium (``apt-get install chromium``).
+It needs ``pip install mmcluspro[docs,demo]`` and a Chromium (``apt-get install chromium``).
 """
 from __future__ import annotations
 
