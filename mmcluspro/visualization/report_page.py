@@ -27,8 +27,8 @@ from .style import new_figure, print_style
 
 HERE = Path(__file__).parent
 COLUMNS = ('seen', 'unseen', 'hm', 'auc')
-DELIVERED = (('predict/seen', 'of seen pairs right'), ('predict/unseen', 'of unseen pairs right'),
-             ('predict/hm', 'HM, harmonic mean'))
+DELIVERED = (('predict/seen', 'seen pairs'), ('predict/unseen', 'unseen pairs'),
+             ('predict/hm', 'harmonic mean, HM'))
 REPORTED = (('czsl/hm', 'best HM'), ('czsl/auc', 'AUC'), ('czsl_open/auc', 'AUC, open world'))
 TESTED = ('Accuracy on test images of seen and unseen pairs. mmcluspro predict uses one bias, '
           'chosen on validation, and chooses from all known pairs.')

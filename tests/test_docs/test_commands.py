@@ -198,6 +198,8 @@ def test_a_comment_above_a_block_is_one_of_the_known(page):
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / 'docs').mkdir()
+    (tmp_path / 'docs' / 'images').symlink_to(ROOT / 'docs' / 'images')  # as in a clone
     names: dict = {'__name__': 'page'}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for block in blocks(page):
