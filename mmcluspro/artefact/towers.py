@@ -19,6 +19,7 @@ from torch.nn.modules import module as nn_module
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import DownloadError, FileError, reason_of, sentence_of
 from mmcluspro.fields import PLACES, fields_of
+from mmcluspro.models.clip import one_clip
 from mmcluspro.models.sources import (
     DEFAULT,
     DINO_FILES,
@@ -148,7 +149,7 @@ def build_model(description: Mapping[str, Any], space: CompositionSpace,
         data_preprocessor=dict(description['pixels']), backbone=buildable(backbone),
         neck=buildable(description.get('neck')), head=buildable(head))
     try:
-        with DefaultScope.overwrite_default_scope('mmpretrain'), budget:
+        with DefaultScope.overwrite_default_scope('mmpretrain'), budget, one_clip():
             model = MODELS.build(parts)
     except (FileError, DownloadError):
         raise

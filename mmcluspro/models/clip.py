@@ -198,6 +198,23 @@ def shared_reading() -> Iterator[None]:
         _shared.reset(token)
 
 
+_built: ContextVar[dict[tuple, Any] | None] = ContextVar('built_clips', default=None)
+
+
+@contextmanager
+def one_clip() -> Iterator[None]:
+    """Inside the block, image and text tower are the halves of one model that is built once.
+
+    For prediction: a training draws random numbers for each model that it builds, and its results
+    depend on them.
+    """
+    token = _built.set({})
+    try:
+        yield
+    finally:
+        _built.reset(token)
+
+
 def read_weights(path: str | Path) -> tuple[dict[str, Tensor], bool]:
     """Reads a file of CLIP weights; inside :func:`shared_reading`, once.
 
@@ -319,7 +336,7 @@ QUICKGELU = '-quickgelu'
 
 
 def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = None,
-              quickgelu: bool | None = None) -> Any:
+              quickgelu: bool | None = None, half: str = '') -> Any:
     """Builds an open_clip model: float32, frozen, in eval mode.
 
     The activation is part of the weights but cannot be seen in the tensors. It is taken from
@@ -335,11 +352,26 @@ def load_clip(arch: str, pretrained: str | None = None, img_size: int | None = N
             the one of the weights. Defaults to None, the architecture's own.
         quickgelu (bool | None): Whether the weights were trained with QuickGELU (OpenAI,
             MetaCLIP, DFN: yes; LAION, DataComp: no). Defaults to None, found out.
+        half (str): Inside :func:`one_clip`, what the caller takes, 'image' or 'text': the text
+            half is that of the image tower which was built before. Defaults to '', all.
 
     Returns:
         nn.Module: open_clip's ``CLIP`` or ``CustomTextCLIP``; :class:`TextHalf` for an architecture
         without an image tower of open_clip's (``'fashion_clip'``).
     """
+    known, key = _built.get(), (arch, pretrained, quickgelu)
+    if known is None or not half or pretrained is None:
+        return _load(arch, pretrained, img_size, quickgelu)
+    if half == 'text' and key in known:
+        return known.pop(key)
+    model = _load(arch, pretrained, img_size, quickgelu)
+    if half == 'image':
+        known[key] = model
+    return model
+
+
+def _load(arch: str, pretrained: str | None, img_size: int | None,
+          quickgelu: bool | None) -> Any:
     config = arch_config(arch)
     tag = find_tag(arch, pretrained)
     path = _find_file(arch, pretrained) if not tag else None

@@ -129,3 +129,14 @@ def test_importing_the_package_stays_light():
     code = ('import sys, mmcluspro; heavy = {"open_clip", "mmpretrain.models"} & set(sys.modules);'
             'assert not heavy, heavy; assert "TrainedModel" in mmcluspro.__all__')
     subprocess.run([sys.executable, '-W', 'ignore', '-c', code], check=True)
+
+
+def test_both_towers_are_halves_of_one_clip_that_is_built_once(trained, monkeypatch):
+    from mmcluspro.models import clip
+    built, build = [], clip._build
+    monkeypatch.setattr(clip, '_build', lambda *args, **kwargs: built.append(args[0])
+                        or build(*args, **kwargs))
+    network = load(trained[0], 'cpu').network
+    assert built.count('tiny_clip') == 1
+    own = trained[1].state_dict()
+    assert all(torch.equal(value, own[key]) for key, value in network.state_dict().items())

@@ -49,7 +49,7 @@ class CLIPVision(FrozenTower):
                  frozen: bool = True, out_tokens: bool = False, out_layers: OutLayers = (),
                  project_layers: bool = False, with_cp: Unsaved[bool] = False) -> None:
         super().__init__()
-        visual = load_clip(arch, pretrained, img_size, quickgelu).visual
+        visual = load_clip(arch, pretrained, img_size, quickgelu, 'image').visual
         if visual is None:
             raise ValueError(
                 f'backbone.arch={arch!r} has no image tower of open_clip: it goes with '

@@ -99,7 +99,7 @@ class CLIPText(TextEncoder):
                  tokenizer: FileWeights = None) -> None:
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f'text.chunk_size must be at least 1, or None, got {chunk_size}.')
-        model = load_clip(arch, pretrained, quickgelu=quickgelu)
+        model = load_clip(arch, pretrained, quickgelu=quickgelu, half='text')
         tower = TextTower(model, get_tokenizer(arch, tokenizer))
         if pretrained is not None:
             declare_restorable(tower)
