@@ -71,7 +71,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             ('confusion', 'confusion',
              'which attributes, objects and pairs are confused with which'),
             ('accuracy', 'accuracy', 'accuracy of each attribute and object'),
-            ('prototypes', 'prototype_plot', 'the images nearest to each prototype'),
+            ('prototypes', 'prototypes', 'the images nearest to each prototype'),
             ('tsne', 'tsne', 't-SNE of attribute and object features'),
         )
     },

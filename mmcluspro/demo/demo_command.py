@@ -142,7 +142,7 @@ def _plain(name: str) -> str:
 
 def find_images(args: argparse.Namespace, banks: Any) -> Any:
     """The pictures of prototypes and examples next to the checkpoint, or None."""
-    from mmcluspro.visualization.prototype_images import NAME, read_prototype_images
+    from mmcluspro.visualization.prototypes import NAME, read_prototype_images
     if args.images is None:
         path = Path(args.checkpoint).expanduser().parent / NAME if args.checkpoint else None
         if path is None or not path.is_file():

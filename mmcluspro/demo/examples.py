@@ -10,7 +10,7 @@ from PIL import Image
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.datasets.shapes import ATTRIBUTES, OBJECTS, Look, draw_image
 from mmcluspro.datasets.shapes.draw import Draws
-from mmcluspro.visualization.prototype_images import PrototypeImages
+from mmcluspro.visualization.prototypes import PrototypeImages
 
 ATTEMPTS = 4
 ENLARGE = 5  # for the eye; the tower gets them as small as they were drawn

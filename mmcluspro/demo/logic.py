@@ -21,7 +21,7 @@ from mmcluspro.artefact.pairs import parse_pairs as read_lines
 from mmcluspro.models import Candidates
 from mmcluspro.models.heads import CompositionHead
 from mmcluspro.models.structures import Features, Scores
-from mmcluspro.visualization.prototype_images import PrototypeImages
+from mmcluspro.visualization.prototypes import PrototypeImages
 
 MAX_PAIRS = 50_000  # more would keep the page waiting for its text features
 MAX_TEXT = 5_000_000  # characters of a box; more is not even divided into lines

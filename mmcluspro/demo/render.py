@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from mmcluspro.artefact import NameScore
-from mmcluspro.visualization.prototype_images import PrototypeImages
+from mmcluspro.visualization.prototypes import PrototypeImages
 
 from .logic import Answer, FileAnswer, NearPrototype, Ranking
 

@@ -17,7 +17,7 @@ from mmcluspro.evaluation import abstaining, accuracies, class_tables
 from .confusion import confusions
 from .options import open_checkpoints, open_phase
 from .phase import PhaseAnswers, answer_phase, picture
-from .prototype_images import (
+from .prototypes import (
     NAME,
     PrototypeImages,
     add_examples,
@@ -25,8 +25,7 @@ from .prototype_images import (
     prototype_images,
     write_prototype_images,
 )
-from .report_page import Report, ShownCase, write_report
-from .run_history import read_run
+from .report_page import Report, ShownCase, read_run, write_report
 
 REPORT, CASES, CASE_SIDE = 'report.html', 24, 160
 

@@ -21,7 +21,7 @@ from mmcluspro.evaluation import PredictionMetric
 from mmcluspro.evaluation.curve import Curve
 from mmcluspro.registry import HOOKS
 
-from .class_tables import write_tables
+from .accuracy import write_tables
 from .curve_plot import plot_curve, write_curves
 from .make_report import make_report
 from .phase import PhaseAnswers

@@ -10,33 +10,36 @@ pytest.importorskip('gradio')
 
 from mmcluspro.demo import app
 from mmcluspro.demo.demo_command import find_images
-from mmcluspro.visualization import prototype_images
+from mmcluspro.visualization.prototypes import (
+    NAME,
+    PrototypeImages,
+    ShownPrototype,
+    bank_digest,
+    write_prototype_images,
+)
 
 
 def flags(checkpoint=None, images=None):
     return argparse.Namespace(checkpoint=checkpoint, images=images)
 
 
-@pytest.fixture
-def pictures(monkeypatch):
-    """Every file of pictures is read; it fits the prototypes called 'own'."""
-    found = SimpleNamespace(fits=lambda banks: banks == 'own')
-    monkeypatch.setattr(prototype_images, 'read_prototype_images', lambda path: found)
-    return found
-
-
-def test_pictures_come_from_the_flag_or_from_beside_the_checkpoint(pictures, tmp_path, capsys):
-    file, checkpoint = tmp_path / prototype_images.NAME, str(tmp_path / 'x.pth')
-    assert find_images(flags(), 'own') is None and find_images(flags(checkpoint), 'own') is None
+def test_pictures_come_from_the_flag_or_from_beside_the_checkpoint(cluspro, tmp_path, capsys):
+    banks = cluspro.model.network.head.prototypes
+    file, checkpoint = tmp_path / NAME, str(tmp_path / 'x.pth')
+    assert find_images(flags(), banks) is None and find_images(flags(checkpoint), banks) is None
     with pytest.raises(FileNotFoundError, match=f'--images {file} does not exist. mmcluspro report '
                        'CHECKPOINT writes prototype_images.json .*the checkpoint'):
-        find_images(flags(checkpoint, str(file)), 'own')
-    file.touch()
-    assert find_images(flags(checkpoint), 'own') is pictures
-    assert find_images(flags(None, str(file)), None) is pictures
-    assert find_images(flags(checkpoint, 'none'), 'own') is None
+        find_images(flags(checkpoint, str(file)), banks)
+    own = PrototypeImages({branch: bank_digest(bank) for branch, bank in banks.items()},
+                          dict(attr={0: ShownPrototype(0.5, False, [])}))
+    write_prototype_images(own, file)
+    assert find_images(flags(checkpoint), banks) == own
+    assert find_images(flags(None, str(file)), None) == own
+    assert find_images(flags(checkpoint, 'none'), banks) is None
     assert capsys.readouterr().out == ''
-    assert find_images(flags(checkpoint, str(file)), 'other') is pictures
+    own.digests['attr'] = 'another'
+    write_prototype_images(own, file)
+    assert find_images(flags(checkpoint, str(file)), banks) == own
     assert (f'{file} belongs to another checkpoint: prototypes are shown without pictures. Make it '
             f'again with mmcluspro report {checkpoint}.') in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from mmcluspro.demo import logic
 from mmcluspro.demo.examples import choose_pairs, draw_examples, find_examples
 from mmcluspro.demo.logic import STRANGE, knows_drawings_only, nearest_prototypes
 from mmcluspro.demo.render import details_html, message, pairs_html, table_html
-from mmcluspro.visualization.prototype_images import (
+from mmcluspro.visualization.prototypes import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from mmcluspro.visualization.prototype_images import NearestImages
+from mmcluspro.visualization.prototypes import NearestImages
 
 
 def make_case(sizes, num, seed, dim=4):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mmcluspro.visualization.prototype_plot import PrimitiveBlock, PrototypeRow, draw_prototypes
+from mmcluspro.visualization.prototypes import PrimitiveBlock, PrototypeRow, draw_prototypes
 from mmcluspro.visualization.style import WIDTH, WRONG
 
 

@@ -18,7 +18,7 @@ from mmcluspro.evaluation import Outcomes, class_tables
 from mmcluspro.utils.plain_files import with_checksum
 from mmcluspro.visualization.confusion import confusions
 from mmcluspro.visualization.phase import PhaseAnswers, answer_phase, picture
-from mmcluspro.visualization.prototype_images import (
+from mmcluspro.visualization.prototypes import (
     PrototypeImages,
     ShownExample,
     ShownPrototype,
@@ -29,8 +29,14 @@ from mmcluspro.visualization.prototype_images import (
     read_prototype_images,
     write_prototype_images,
 )
-from mmcluspro.visualization.report_page import Report, ShownCase, draw_chart, page
-from mmcluspro.visualization.run_history import RunFiles, read_run
+from mmcluspro.visualization.report_page import (
+    Report,
+    RunFiles,
+    ShownCase,
+    draw_chart,
+    page,
+    read_run,
+)
 
 EVIL = '<script>alert(1)</script>"&\''
 IMAGE = Image.fromarray(np.full((60, 40, 3), 200, np.uint8))

@@ -16,7 +16,7 @@ from mmcluspro.visualization.curve_plot import write_curves
 from mmcluspro.visualization.make_report import find_checkpoint
 from mmcluspro.visualization.options import most_frequent
 from mmcluspro.visualization.phase import answer_phase, evenly, run_phase
-from mmcluspro.visualization.prototype_images import (
+from mmcluspro.visualization.prototypes import (
     PrototypeImages,
     add_examples,
     prototype_images,

@@ -76,7 +76,7 @@ def make_curves(folder: Path) -> Path:
 def make_prototype_images(folder: Path) -> Path:
     from PIL import Image
 
-    from mmcluspro.visualization.prototype_images import (
+    from mmcluspro.visualization.prototypes import (
         PrototypeImages,
         ShownExample,
         ShownPrototype,
@@ -92,7 +92,7 @@ def make_prototype_images(folder: Path) -> Path:
 def read_prototype_image_file(path: Path) -> Any:
     from dataclasses import asdict
 
-    from mmcluspro.visualization.prototype_images import read_prototype_images
+    from mmcluspro.visualization.prototypes import read_prototype_images
     return asdict(read_prototype_images(path))
 
 
@@ -116,8 +116,7 @@ def make_run(name: str) -> Callable[[Path], Path]:
 def read_run_folder(path: Path) -> Any:
     from dataclasses import asdict
 
-    from mmcluspro.visualization.report_page import Report, page
-    from mmcluspro.visualization.run_history import read_run
+    from mmcluspro.visualization.report_page import Report, page, read_run
     found = read_run(path.parent if path.name == 'test_metrics.json' else path.parents[2])
     page(Report('run', run=found))  # what is read can be shown
     return asdict(found)
