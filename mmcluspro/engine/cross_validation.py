@@ -34,8 +34,8 @@ from mmcluspro.models.heads.regression import RegressionHead, Settings
 from mmcluspro.models.structures import PATHS, Features, as_features
 from mmcluspro.registry import LOOPS
 
+from .features import run_all
 from .hooks.parts import unwrap
-from .primitive_features import run_all
 from .resuming import EpochLoop, safe_loading
 
 BATCH = 512

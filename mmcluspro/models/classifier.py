@@ -161,9 +161,26 @@ class CompositionalClassifier(ImageClassifier):
 
 
 class ImageBatch(NamedTuple):
-    """Features of B images and their 'attr', 'obj' and 'pair' labels, shape (B,) each."""
-    features: Features
-    labels: dict[str, Tensor]
+    """B images that a classifier has run over.
+
+    Attributes:
+        outputs (Any): What ``extract_feat`` returned.
+        samples (list[DataSample]): Of the images.
+        head (nn.Module): Of the classifier.
+    """
+    outputs: Any
+    samples: list[DataSample]
+    head: Any
+
+    @property
+    def features(self) -> Features:
+        """The outputs by path."""
+        return as_features(self.outputs)
+
+    @property
+    def labels(self) -> dict[str, Tensor]:
+        """'attr', 'obj' and 'pair' labels, shape (B,) each."""
+        return self.head.labels(self.samples)
 
 
 @torch.no_grad()
@@ -171,7 +188,7 @@ def run_images(model: Any, batches: Iterable[Any]) -> Iterator[ImageBatch]:
     """Runs a classifier in eval mode and without gradients; its mode is restored at the end.
 
     Args:
-        model (CompositionalClassifier): The classifier.
+        model (ImageClassifier): The classifier, ours or another one.
         batches (Iterable): Collated samples, for example of a dataloader.
 
     Yields:
@@ -182,7 +199,6 @@ def run_images(model: Any, batches: Iterable[Any]) -> Iterator[ImageBatch]:
     try:
         for batch in batches:
             data = model.data_preprocessor(batch, False)
-            features = as_features(model.extract_feat(data['inputs']))
-            yield ImageBatch(features, model.head.labels(data['data_samples']))
+            yield ImageBatch(model.extract_feat(data['inputs']), data['data_samples'], model.head)
     finally:
         model.train(training)

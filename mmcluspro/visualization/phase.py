@@ -121,10 +121,10 @@ def image_batches(model: TrainedModel, dataset: CZSLDataset, indices: Sequence[i
         Subset(dataset, indices), batch_size, collate_fn=default_collate,
         num_workers=_workers(model, dataset.phase))
     start = 0
-    for feats, labels in run_images(model.network, _tracked(loader, progress)):
-        found = {name: label.cpu() for name, label in labels.items()}
+    for batch in run_images(model.network, _tracked(loader, progress)):
+        found = {name: label.cpu() for name, label in batch.labels.items()}
         size = len(found['attr'])
-        yield torch.tensor(indices[start:start + size]), feats, found
+        yield torch.tensor(indices[start:start + size]), batch.features, found
         start += size
 
 

@@ -34,7 +34,7 @@ def tool(monkeypatch):
     samples = Samples()
     # Features of attributes tell the object, exactly; those of objects tell the attribute.
     features = dict(attr=torch.eye(4)[samples.obj], obj=torch.eye(2)[samples.attr])
-    monkeypatch.setattr(module, 'primitive_features', lambda *rest: (
+    monkeypatch.setattr(module, 'cluster_features', lambda *rest: (
         features, dict(attr=samples.attr, obj=samples.obj)))
     module.trained = SimpleNamespace(
         network=SimpleNamespace(head=SimpleNamespace(clustered={})), dataset=lambda phase: samples)

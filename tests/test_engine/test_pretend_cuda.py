@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mmcluspro.demo.zero_shot import zero_shot_model
 from pretend_cuda import DeviceFault, PretendCuda
 
+from mmcluspro.demo.demo_command import zero_shot_model
 from mmcluspro.engine.configs import config_names
 from mmcluspro.engine.cross_validation import FitLoop
 from mmcluspro.engine.launch import build_runner, read_config

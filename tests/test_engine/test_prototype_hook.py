@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Subset
 
+from mmcluspro.engine.features import cluster_features
 from mmcluspro.engine.hooks import PrototypeHook
-from mmcluspro.engine.primitive_features import primitive_features
 from mmcluspro.models.classifier import run_images
 from mmcluspro.models.prototypes import balanced_sample
 
@@ -32,17 +32,17 @@ def test_init_samples_takes_so_many_images_of_all_primitives(runner, monkeypatch
                                                              count):
     taken = []
     monkeypatch.setattr(
-        'mmcluspro.engine.hooks.prototypes.primitive_features',
-        lambda model, loader, indices: taken.append(indices) or primitive_features(
+        'mmcluspro.engine.hooks.prototypes.cluster_features',
+        lambda model, loader, indices: taken.append(indices) or cluster_features(
             model, loader, indices))
 
     got = initialise(runner, init_samples=init_samples)
 
     (indices, ) = taken
     assert len(indices) == len(set(indices.tolist())) == count
-    every = primitive_features(runner.model, runner.train_dataloader, np.arange(96))[1]
+    every = cluster_features(runner.model, runner.train_dataloader, np.arange(96))[1]
     for branch, bank in runner.model.head.clustered.items():
-        features, labels = primitive_features(runner.model, runner.train_dataloader, indices)
+        features, labels = cluster_features(runner.model, runner.train_dataloader, indices)
         assert labels[branch].unique().equal(every[branch].unique())
         bank.initialise(features[branch], labels[branch],
                         torch.bincount(every[branch], minlength=bank.num_classes))
@@ -93,12 +93,12 @@ def test_features_are_those_of_the_model_and_the_generators_stay(runner):
     indices = np.array([5, 3, 90, 17, 3])
     state = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
 
-    features, labels = primitive_features(model, loader, indices)
+    features, labels = cluster_features(model, loader, indices)
 
     assert model.training
     assert (random.getstate(), np.random.get_state()[1].tolist()) == state[:2]
     assert torch.get_rng_state().equal(state[2])
-    again, _ = primitive_features(model, loader, indices[::-1].copy())
+    again, _ = cluster_features(model, loader, indices[::-1].copy())
     for branch in ('attr', 'obj'):
         torch.testing.assert_close(features[branch], again[branch].flip(0))
         assert features[branch][1].equal(features[branch][4])

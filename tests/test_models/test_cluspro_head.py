@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy, normalize
 
 from mmcluspro.datasets import CompositionSpace
 from mmcluspro.models.heads import ClusProHead, ThreePathHead
-from mmcluspro.models.heads.cluspro import MOST_CALLS
 from mmcluspro.models.losses import hsic
+from mmcluspro.models.prototypes.clustered import MOST_CALLS
 from mmcluspro.registry import MODELS
 
 DIM = 6

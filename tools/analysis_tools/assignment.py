@@ -30,8 +30,8 @@ from experiments.readme import fill_page
 from experiments.run_store import read_lines
 from mmcluspro import load
 from mmcluspro.datasets import CompositionSpace
+from mmcluspro.engine.features import cluster_features
 from mmcluspro.engine.messages import run_command
-from mmcluspro.engine.primitive_features import primitive_features
 from mmcluspro.models.prototypes import PrototypeBank
 
 NAMES = {'nearest': 'nearest prototype', 'batch': "`scope='batch'`"}
@@ -43,7 +43,7 @@ def from_checkpoint(path: str, config: str | None) -> dict[str, Branch]:
     model = trained.network
     dataset = trained.dataset('train')
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
-    features, labels = primitive_features(model, loader, np.arange(len(dataset)))
+    features, labels = cluster_features(model, loader, np.arange(len(dataset)))
     return {branch: Branch(torch.nn.functional.normalize(features[branch], dim=1),
                            labels[branch], bank)
             for branch, bank in model.head.clustered.items()}

@@ -27,8 +27,8 @@ from experiments import mean_and_std
 from experiments.mode_agreement import kmeans_clusters, mode_agreement, nearest_clusters
 from experiments.run_store import read_lines
 from mmcluspro import TrainedModel, load
+from mmcluspro.engine.features import cluster_features
 from mmcluspro.engine.messages import run_command
-from mmcluspro.engine.primitive_features import primitive_features
 
 BRANCHES = ('attr', 'obj')
 COLUMNS = [(branch, target) for branch in BRANCHES for target in ('mode', 'partner')]
@@ -49,7 +49,11 @@ def measure(trained: TrainedModel, num_clusters: int) -> dict[str, float]:
     """
     dataset = trained.dataset('train')  # without augmentation
     loader = DataLoader(dataset, batch_size=256, collate_fn=default_collate)
-    features, labels = primitive_features(trained.network, loader, np.arange(len(dataset)))
+    head = trained.network.head
+    features, labels = cluster_features(
+        trained.network, loader, np.arange(len(dataset)), lambda feats, samples: {
+            branch: (feats.primitives[branch], head.labels(samples)[branch])
+            for branch in BRANCHES})
     samples = [dataset.get_data_info(i) for i in range(len(dataset))]
     shuffle = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     rows: dict[str, float] = {}

@@ -8,11 +8,12 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 
-from mmcluspro.engine.primitive_features import primitive_features
+from mmcluspro.engine.features import cluster_features
 from mmcluspro.engine.ranks import require_same
 from mmcluspro.errors import listed
-from mmcluspro.models.heads.cluspro import MOST_CALLS
-from mmcluspro.models.prototypes import balanced_sample
+from mmcluspro.models.heads import CompositionHead
+from mmcluspro.models.prototypes import PrototypeMixin, balanced_sample
+from mmcluspro.models.prototypes.clustered import MOST_CALLS
 from mmcluspro.models.state import lacks_training_state
 from mmcluspro.registry import HOOKS
 
@@ -22,10 +23,10 @@ from .parts import unwrap
 
 @HOOKS.register_module()
 class PrototypeHook(Hook):
-    """Initialises and updates the banks of a head such as
-    :class:`~mmcluspro.models.heads.ClusProHead`.
+    """Initialises and updates the banks of a head.
 
-    Heads without banks are not affected.
+    The head is a :class:`~mmcluspro.models.heads.ClusProHead`, or one of any project with
+    :class:`~mmcluspro.models.prototypes.PrototypeMixin`. Others are not affected.
 
     Args:
         init_samples (int, optional): Most training images from which the prototypes are
@@ -65,8 +66,11 @@ class PrototypeHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Initialises the banks, unless a checkpoint did."""
         model = unwrap(runner.model)
-        banks = model.head.clustered
-        model.head.expect_batches(runner.train_dataloader.batch_size or 0)
+        head = model.head
+        if not isinstance(head, PrototypeMixin):
+            return
+        banks = head.clustered
+        head.expect_batches(runner.train_dataloader.batch_size or 0)
         added = getattr(runner.optim_wrapper, '_accumulative_counts', 1)
         if banks and added > MOST_CALLS:
             raise ValueError(f'optim_wrapper.accumulative_counts={added}: prototypes remember the '
@@ -78,31 +82,34 @@ class PrototypeHook(Hook):
         total = len(dataset)
         count = min(self.init_samples or total, total)
         runner.logger.info(f'Initialising the prototypes from {count} training images')
-        indices, own = np.arange(total), None
-        if count < total:
-            infos = (dataset.get_data_info(index) for index in range(total))
-            table = np.fromiter(((info['attr_label'], info['obj_label']) for info in infos),
-                                dtype=np.dtype((np.int64, 2)), count=total)
-            own = dict(zip(('attr', 'obj'), torch.from_numpy(table).unbind(1)))
+        own = None if count == total else _labels(dataset, list(banks))
+        indices = np.linspace(0, total - 1, count).round().astype(int)
+        if own is not None:
             indices = balanced_sample(list(own.values()), count).numpy()
-        features, labels = primitive_features(model, runner.train_dataloader, indices)
+        features, labels = cluster_features(model, runner.train_dataloader, indices)
         _require_finite(features, dataset, indices)
         for branch, bank in banks.items():
             counts = torch.bincount((own or labels)[branch], minlength=bank.num_classes)
             bank.initialise(features[branch], labels[branch], counts)
 
     def before_train_epoch(self, runner: Runner) -> None:
-        """Tells the head, with or without banks, which epoch begins."""
-        unwrap(runner.model).head.begin_epoch(runner.epoch)
+        """Tells our heads, with or without banks, which epoch begins."""
+        head = unwrap(runner.model).head
+        if isinstance(head, CompositionHead):
+            head.begin_epoch(runner.epoch)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        """Tells the head, with or without banks, which epoch ended."""
-        unwrap(runner.model).head.end_epoch(runner.epoch)
+        """Tells our heads, with or without banks, which epoch ended."""
+        head = unwrap(runner.model).head
+        if isinstance(head, CompositionHead):
+            head.end_epoch(runner.epoch)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None,
                          outputs: dict | None = None) -> None:
         """Eq. 9, with the features and assignments since the last step of the optimizer."""
         head = unwrap(runner.model).head
+        if not isinstance(head, PrototypeMixin):
+            return
         if self._optimizer_moved(runner):
             head.update_prototypes()
         if self.every_n_train_iters(runner, self.check_interval):
@@ -116,6 +123,16 @@ class PrototypeHook(Hook):
         """Whether this iteration ended with a step, or only added to the gradients."""
         wrapper = runner.optim_wrapper
         return not isinstance(wrapper, OptimWrapper) or wrapper.should_update()
+
+
+def _labels(dataset: Any, banks: list[str]) -> dict[str, Tensor] | None:
+    """Labels of all images for banks of attributes and objects; None for others."""
+    if not set(banks) <= {'attr', 'obj'}:
+        return None
+    infos = (dataset.get_data_info(index) for index in range(len(dataset)))
+    table = np.fromiter(((info['attr_label'], info['obj_label']) for info in infos),
+                        dtype=np.dtype((np.int64, 2)), count=len(dataset))
+    return dict(zip(('attr', 'obj'), torch.from_numpy(table).unbind(1)))
 
 
 def _require_finite(features: dict[str, Tensor], dataset: Any, indices: np.ndarray) -> None:

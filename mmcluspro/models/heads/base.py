@@ -163,28 +163,14 @@ class CompositionHead(BaseModule):
         """Parts that no score needs, which a model that only predicts is built without."""
         return ('losses', )
 
-    @property
-    def replicated(self) -> dict[str, Tensor]:
-        """State by name that every rank computes itself and that must be equal on all ranks."""
-        return {f'{branch} prototypes': bank.prototypes
-                for branch, bank in self.clustered.items()}
-
     def update_prototypes(self) -> None:
         """Updates the prototypes after an iteration; does nothing without banks."""
-
-    def expect_batches(self, size: int) -> None:
-        """Called before training with the batch size per rank; does nothing by default."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Called before each training epoch, counted from 0; does nothing by default."""
 
     def end_epoch(self, epoch: int) -> None:
         """Called after each training epoch, before its validation; does nothing by default."""
-
-    def health(self) -> dict[str, float]:
-        """State of the clusters for the log, for example ``attr_used``."""
-        return {f'{branch}_{name}': value for branch, bank in self.clustered.items()
-                for name, value in bank.health().items()}
 
     def score(self, feats: Features | Sequence[Tensor], candidates: Candidates) -> Scores:
         """Scores images over candidates. This is the only method that computes scores.

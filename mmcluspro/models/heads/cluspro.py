@@ -1,41 +1,30 @@
 """ClusPro: the three-path head with prototypes, contrast and decorrelation (Eq. 7-12)."""
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from mmpretrain.structures import DataSample
+from torch import Tensor
 from torch.nn import functional as F
 
 from mmcluspro.fields import Left, Options, Width, choice, items
-from mmcluspro.models.gather import RowGatherer
-from mmcluspro.models.prototypes import PrototypeBank, assign_together, update_together
+from mmcluspro.models.prototypes import (
+    PrototypeBank,
+    PrototypeMixin,
+    assign_together,
+    update_together,
+)
 from mmcluspro.models.state import declare_training_only
-from mmcluspro.models.structures import TrainStep
+from mmcluspro.models.structures import Features, TrainStep
 from mmcluspro.registry import MODELS
 
 from .three_path import ThreePathHead
 
 BRANCHES = ('attr', 'obj')
-MOST_CALLS = 64  # of the loss between two updates; older features are dropped
-
-
-@dataclass
-class Observation:
-    """Features of an iteration for the update of a bank: N images of all ranks.
-
-    Args:
-        features (Tensor): Unit norm, NaN where a rank had fewer images, shape (N, D).
-        labels (Tensor): Primitive of each, shape (N,).
-        rows (Tensor): Assigned prototype of each, -1 for none, shape (N,).
-    """
-    features: Tensor
-    labels: Tensor
-    rows: Tensor
 
 
 @MODELS.register_module()
-class ClusProHead(ThreePathHead):
+class ClusProHead(PrototypeMixin, ThreePathHead):
     """Adds prototypes of the attributes and objects to the three-path head.
 
     In training, each feature is assigned to a prototype of its own primitive, together with the
@@ -74,7 +63,7 @@ class ClusProHead(ThreePathHead):
         if unknown:
             raise ValueError(f"head.branches takes 'attr' and 'obj', got {sorted(unknown)}.")
         sizes = dict(attr=len(self.space.attributes), obj=len(self.space.objects))
-        self.banks = nn.ModuleDict({
+        self.keep_banks({
             branch: MODELS.build(dict(
                 dict(type='mmcluspro.PrototypeBank', **(bank or {})),
                 num_classes=sizes[branch], dim=in_channels))
@@ -84,23 +73,11 @@ class ClusProHead(ThreePathHead):
             declare_training_only(self.banks)
         self.loss_pcl = MODELS.build(loss_pcl) if loss_pcl else None
         self.loss_pdl = MODELS.build(loss_pdl) if loss_pdl else None
-        self._assign, self._update = assign_together, update_together
-        self.observed: dict[str, Observation] = {}
-        self.gatherer = RowGatherer()
-
-    def bank(self, branch: str) -> PrototypeBank:
-        """Returns the prototypes of a branch."""
-        return cast(PrototypeBank, self.banks[branch])
 
     @property
     def unscored(self) -> tuple[str, ...]:
         return (*super().unscored, 'loss_pcl', 'loss_pdl',
                 *(f'banks.{branch}.queue' for branch in self.banks))
-
-    @property
-    def clustered(self) -> dict[str, PrototypeBank]:
-        """The banks by branch."""
-        return {branch: self.bank(branch) for branch in self.banks}
 
     @property
     def observes(self) -> bool:
@@ -150,22 +127,13 @@ class ClusProHead(ThreePathHead):
         seen = {branch: (feature.detach(), owner)
                 for branch, feature, owner in zip(BRANCHES, features, owners)
                 if branch in self.banks}
-        if not seen:
-            return [None, None]
-        rows = self._assign([self.bank(branch) for branch in seen], *zip(*seen.values()))
-        for (branch, each), row in zip(seen.items(), rows):
-            self._remember(branch, Observation(*each, row))
-        found = dict(zip(seen, rows))
-        return [found.get(branch) for branch in BRANCHES]
+        rows = self._assigned(seen)
+        return [rows.get(branch) for branch in BRANCHES]
 
-    def _remember(self, branch: str, new: Observation) -> None:
-        """Keeps an observation for the update; several losses in one step accumulate."""
-        old = self.observed.get(branch)
-        if old is not None:
-            most = MOST_CALLS * len(new.labels)  # where nobody updates, memory must not grow
-            new = Observation(*(torch.cat([getattr(old, name), getattr(new, name)])[-most:]
-                                for name in ('features', 'labels', 'rows')))
-        self.observed[branch] = new
+    def clusters(self, feats: Features,
+                 data_samples: Sequence[DataSample]) -> dict[str, tuple[Tensor, Tensor]]:
+        labels = self.labels(list(data_samples))
+        return {branch: (feats.primitives[branch], labels[branch]) for branch in self.banks}
 
     def compile_clustering(self, **options: Any) -> None:
         """Compiles assignment, update and both losses, each as one graph, and nothing else.
@@ -181,16 +149,3 @@ class ClusProHead(ThreePathHead):
         for loss in (self.loss_pcl, self.loss_pdl):
             if loss is not None:
                 loss.compile(**options)
-
-    def expect_batches(self, size: int) -> None:
-        """Allocates memory for the features of batches of ``size`` images per rank."""
-        self.gatherer.least = size
-
-    def update_prototypes(self) -> None:
-        """Updates the prototypes with all features since the last update (Eq. 9)."""
-        seen = self.observed.values()
-        if seen:
-            self._update([self.bank(branch) for branch in self.observed],
-                         [each.features for each in seen], [each.labels for each in seen],
-                         [each.rows for each in seen])
-        self.observed = {}

@@ -10,11 +10,12 @@ from torch.nn import functional as F
 from mmcluspro.fields import Unsaved, Width, number
 from mmcluspro.models.candidates import Candidates
 from mmcluspro.models.prototypes import PairPrototypes
+from mmcluspro.models.prototypes.clustered import Observation
 from mmcluspro.models.structures import PATHS, Features, Logits, Texts
 from mmcluspro.registry import MODELS
 
 from .base import Portable, three_path_scores
-from .cluspro import ClusProHead, Observation
+from .cluspro import ClusProHead
 
 PAIRS = 'pairs'  # beside the branches
 

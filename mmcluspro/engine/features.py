@@ -1,17 +1,21 @@
 """Features of training images for prototypes and fits, the same on any number of ranks."""
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
+from mmpretrain.models import ImageClassifier
+from mmpretrain.structures import DataSample
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from mmcluspro.models.classifier import ImageBatch, run_images
 
 from .resuming import generator_state, restore_generators
+
+Clusters = Callable[[Any, Sequence[DataSample]], Mapping[str, tuple[Tensor, Tensor]]]
 
 
 class SeededView(Dataset):
@@ -32,36 +36,43 @@ class SeededView(Dataset):
         return self.dataset[index]
 
 
-def primitive_features(
-        model: Any, loader: DataLoader,
-        indices: np.ndarray) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def cluster_features(
+        model: ImageClassifier, loader: DataLoader, indices: np.ndarray,
+        clusters: Clusters | None = None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Runs the model in eval mode over some images; every rank takes a share and gets all.
 
     Random transforms depend on the index of an image only, and the generators are left as they
     were.
 
     Args:
-        model (nn.Module): Classifier with attribute and object paths.
+        model (ImageClassifier): The classifier.
         loader (DataLoader): Whose dataset, batch size, workers and collate
             function are used.
         indices (np.ndarray): Images to take, shape (N,).
+        clusters (Callable, optional): Features (B, D) and labels (B,) by name, of what
+            ``extract_feat`` returned and the samples. Defaults to None: ``clusters`` of the
+            head, a :class:`~mmcluspro.models.prototypes.PrototypeMixin`.
 
     Returns:
-        tuple: Features (N, D) and labels (N,) by branch 'attr' and 'obj', in the order given.
+        tuple: Features (N, D) and labels (N,) by name, in the order given.
     """
-    primitives = run_all(model, loader, indices, lambda batch: [
-        *(batch.features.primitives[name] for name in ('attr', 'obj')),
-        *(batch.labels[name] for name in ('attr', 'obj'))])
-    f_a, f_o, attr, obj = primitives
-    return dict(attr=f_a, obj=f_o), dict(attr=attr, obj=obj)
+    names: list[str] = []
+
+    def pick(batch: ImageBatch) -> list[Tensor]:
+        found = (clusters or model.head.clusters)(batch.outputs, batch.samples)
+        names[:] = found
+        return [part for pair in found.values() for part in pair]
+
+    parts = run_all(model, loader, indices, pick)
+    return dict(zip(names, parts[::2])), dict(zip(names, parts[1::2]))
 
 
-def run_all(model: Any, loader: DataLoader, indices: np.ndarray,
+def run_all(model: ImageClassifier, loader: DataLoader, indices: np.ndarray,
             pick: Callable[[ImageBatch], Sequence[Tensor]]) -> list[Tensor]:
-    """Tensors of some images, as :func:`primitive_features` runs them.
+    """Tensors of some images, as :func:`cluster_features` runs them.
 
     Args:
-        model (nn.Module): The classifier.
+        model (ImageClassifier): The classifier.
         loader (DataLoader): As there.
         indices (np.ndarray): Images to take, shape (N,).
         pick (Callable): From an :class:`~mmcluspro.models.classifier.ImageBatch` to tensors with
