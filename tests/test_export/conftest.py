@@ -6,6 +6,7 @@ import torch
 from mmengine.registry import DefaultScope
 from torch import nn
 
+from mmcluspro.artefact.spec import describe
 from mmcluspro.datasets import build_space
 from mmcluspro.engine.launch import build_runner, read_config
 from mmcluspro.evaluation import head_feasibility
@@ -49,7 +50,7 @@ def write_checkpoint(path, kind='lora', **options):
     middle = float(head_feasibility(model.head, space).median())
     torch.save(dict(
         state_dict=model.state_dict(),
-        meta=dict(cfg=cfg.pretty_text, dataset_meta=dict(space=space.to_dict()),
+        meta=dict(description=describe(cfg), dataset_meta=dict(space=space.to_dict()),
                   calibration=dict(closed=chosen, open=dict(chosen, threshold=middle)))), path)
     return path
 

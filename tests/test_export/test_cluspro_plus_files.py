@@ -8,9 +8,10 @@ import torch
 from mmengine.dataset import default_collate
 
 from mmcluspro import load
+from mmcluspro.artefact.save import publish
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import build_runner, read_config
-from mmcluspro.export import export_model, publish
+from mmcluspro.export import export_model
 from mmcluspro.models import Candidates
 from mmcluspro.utils.safe_load import load_checkpoint
 

@@ -13,8 +13,9 @@ from PIL import Image
 
 from mmcluspro import load
 from mmcluspro.artefact.images import list_images
+from mmcluspro.artefact.save import publish
 from mmcluspro.artefact.spec import describe as describe_config
-from mmcluspro.export import export_model, publish
+from mmcluspro.export import export_model
 from mmcluspro.export.export_command import largest_difference, main, open_session
 from mmcluspro.export.image_side import ImageSide, merged, write_onnx
 from mmcluspro.export.text_table import describe
