@@ -15,6 +15,7 @@ import torch
 
 from mmcluspro.datasets.names import readable_name
 from mmcluspro.errors import DownloadError, reason_of
+from mmcluspro.models.sources import Known, recognise
 from mmcluspro.models.text.words import load_word_vectors
 from mmcluspro.utils.download import DINO, GLOVE, download, kept_folder
 from mmcluspro.utils.files import atomic_path, remove
@@ -115,10 +116,13 @@ def choose_route(weights: str | None = None, arch: str | None = None, words: str
     if weights is None and arch is None:
         weights = weights_at_hand()
         found = '' if weights is None else ', which was found here'
-    if weights is not None and DINOV2.search(Path(weights).name):
-        return _dinov2(weights, words, train_images, names, found)
+    known = _known(weights) if arch is None else None
+    if known is not None and known.kind != 'clip':
+        return _without_text(known, str(weights), words, train_images, names, found)
+    if known is not None:
+        arch = known.arch
     if words is not None:
-        raise ValueError('--words is for DINOv2 weights only (--weights '
+        raise ValueError('--words is for DINOv2 and DINOv3 weights only (--weights '
                          'dinov2_vits14_pretrain.pth); CLIP has a text tower of its own.')
     clip, said = choose_clip(weights, arch)
     if clip is None:
@@ -234,16 +238,38 @@ def _words_at_hand(patterns: Sequence[str] = WORD_FILES) -> str | None:
                  for path in sorted(folder.glob(pattern))), None)
 
 
-def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[str],
-            found: str) -> Route:
+def _known(weights: str | None) -> Known | None:
+    """What a file of weights holds; None for a tag, and for a file that is named like a CLIP."""
+    if weights is None or not Path(weights).expanduser().is_file() and not (
+            DINOV2.search(Path(weights).name)):
+        return None
+    kind = DINOV2.search(Path(weights).name)
+    if kind is not None:
+        arch, width = DINOV2_ARCHS[kind[1]]
+        return Known('dinov2', arch, width, 4 if kind[2] else 0)
+    if any(arch in Path(weights).name for arch in SIZES):
+        return None
+    return recognise(Path(weights).expanduser())
+
+
+def _without_text(known: Known, weights: str, words: str | None, train_images: int,
+                  names: Sequence[str], found: str) -> Route:
+    """Stored features of DINOv2 or DINOv3, and word vectors."""
     _check_files(weights, words)
     path = Path(weights).expanduser().resolve()
     words = words or _words_at_hand()
-    assert words is not None  # check_files looked
-    kind = DINOV2.search(path.name)
-    assert kind is not None  # the caller looked
-    arch, width = DINOV2_ARCHS[kind[1]]
-    tower = dict(arch=arch, pretrained=str(path), **(dict(num_registers=4) if kind[2] else {}))
+    if words is None:
+        raise FileNotFoundError(f'{weights} has no text tower: the names of attributes and objects '
+                                f'need word vectors. {GET_WORDS}')
+    width = known.width
+    if known.kind == 'dinov2':
+        size = f'DINOv2-{known.arch[0].upper()}'
+        tower: dict[str, Any] = dict(arch=known.arch, pretrained=str(path), **(
+            dict(num_registers=known.registers) if known.registers else {}))
+    else:
+        size = known.arch
+        tower = dict(_delete_=True, type='mmcluspro.TimmVision', arch=known.arch,
+                     pretrained=str(path))
     text: dict[str, Any] = dict(path=str(Path(words).expanduser().resolve()))
     other = words_for(names, text['path'])
     if other:
@@ -253,7 +279,7 @@ def _dinov2(weights: str, words: str | None, train_images: int, names: Sequence[
                    head=dict(text=text)),
         train_cfg=dict(max_epochs=min(40, max(20, math.ceil(STEPS * BATCH / train_images)))))
     return Route('frozen_dinov2_cluspro_own_data.py', fields,
-                 f'DINOv2-{kind[1].upper()} of {weights}{found}, frozen, with the word vectors '
+                 f'{size} of {weights}{found}, frozen, with the word vectors '
                  f'of {words}'
                  + ''.join(f'\nword       {name} is read as "{word}"'
                            for name, word in other.items()), stored=True)
@@ -275,10 +301,6 @@ def choose_clip(weights: str | None = None, arch: str | None = None
         return None, 'the tiny CLIP of the package, at 48 pixels'
     if arch is None and weights is not None:
         arch = next((known for known in SIZES if known in Path(weights).name), None)
-        if arch is None and Path(weights).expanduser().is_file():
-            raise ValueError(f'--weights {weights}: the name of the file does not say which '
-                             'architecture it is. Add --arch for CLIP, for example --arch '
-                             'ViT-B-32; names of DINOv2 files start with dinov2_vits14.')
     gpu = torch.cuda.is_available()
     large = gpu and torch.cuda.get_device_properties(0).total_memory > MEMORY_FOR_LARGE
     why = 'as asked' if arch else f'for {"a large GPU" if large else "a GPU" if gpu else "a CPU"}'

@@ -3,6 +3,8 @@ import csv
 import shutil
 
 import pytest
+import timm
+import torch
 from mmengine.config import Config
 from PIL import Image
 
@@ -103,13 +105,10 @@ def test_a_single_pair_and_missing_weights_are_named_before_training(photos, cap
             own_config('photos', **option)
 
 
-def test_weights_of_a_file_tell_their_architecture_or_ask(tmp_path, capsys):
-    for name in ('ViT-L-14.pt', 'mine.pt'):
-        (tmp_path / name).touch()
+def test_the_name_of_a_file_tells_its_architecture(tmp_path, capsys):
+    (tmp_path / 'ViT-L-14.pt').touch()
     field, _ = choose_clip(str(tmp_path / 'ViT-L-14.pt'))
     assert field == dict(arch='ViT-L-14', pretrained=str(tmp_path / 'ViT-L-14.pt'))
-    with pytest.raises(ValueError, match='Add --arch'):
-        choose_clip(str(tmp_path / 'mine.pt'))
     assert choose_clip('tiny_clip')[0] is None
     assert 'knows drawn shapes' in capsys.readouterr().err
 
@@ -176,9 +175,22 @@ def test_copies_of_dinov2_files_are_known_by_their_names(tmp_path, name, arch, r
 
 def test_other_files_need_an_architecture(tmp_path):
     for name in ('mine.pt', 'dinov2_vits14_linear_head.pth'):
-        (tmp_path / name).touch()
-        with pytest.raises(ValueError, match='does not say which architecture it is. Add --arch'):
+        torch.save(dict(weight=torch.zeros(2, 3)), tmp_path / name)
+        with pytest.raises(ValueError, match='none that is known: .* the architecture with --arch'):
             choose_route(str(tmp_path / name))
+
+
+def test_a_file_of_dinov3_is_known_by_its_keys(tmp_path):
+    torch.save(timm.create_model('vit_small_patch16_dinov3', num_classes=0).state_dict(),
+               tmp_path / 'mine.pt')
+    write_vectors(tmp_path / 'v.txt', ['wet', 'cat'])
+    route = choose_route(str(tmp_path / 'mine.pt'), words=str(tmp_path / 'v.txt'),
+                         names=['wet', 'cat'])
+    backbone = route.fields['model']['backbone']
+    assert route.stored and backbone['in_channels'] == 768
+    assert backbone['backbone']['backbone'] == dict(
+        _delete_=True, type='mmcluspro.TimmVision', arch='vit_small_patch16_dinov3',
+        pretrained=str(tmp_path / 'mine.pt'))
 
 
 def test_missing_parts_of_the_dinov2_route_are_named(tmp_path, monkeypatch):
@@ -188,7 +200,7 @@ def test_missing_parts_of_the_dinov2_route_are_named(tmp_path, monkeypatch):
     (tmp_path / 'dinov2_vits14_pretrain.pth').touch()
     with pytest.raises(FileNotFoundError, match='Add --words FILE'):
         choose_route('dinov2_vits14_pretrain.pth')
-    with pytest.raises(ValueError, match='--words is for DINOv2 weights only'):
+    with pytest.raises(ValueError, match='--words is for DINOv2 and DINOv3 weights only'):
         choose_route('openai', words='v.txt')
 
 

@@ -6,8 +6,9 @@ from .clip_vision import CLIPVision
 from .dino import DINO, DINOv2
 from .frozen import FrozenTower
 from .projected import ProjectedBackbone
+from .timm_vision import TimmVision
 
 __all__ = [
     'CLIPVision', 'CachedFeatures', 'DINO', 'DINOv2', 'FeaturePreprocessor', 'FrozenTower',
-    'ProjectedBackbone'
+    'ProjectedBackbone', 'TimmVision'
 ]

@@ -18,6 +18,7 @@ from mmcluspro.models.structures import Features
 from mmcluspro.registry import MODELS
 
 from .frozen import FrozenTower, OutLayers, layer_numbers, listening
+from .timm_vision import patches_of, pooled_alone, tokens_of
 
 
 @MODELS.register_module()
@@ -60,9 +61,8 @@ class CLIPVision(FrozenTower):
         self.out_tokens = out_tokens
         if out_tokens:
             self._return_tokens(arch)
-        transformer = getattr(self.visual, 'transformer', None)
-        self.out_layers = layer_numbers(
-            out_layers, getattr(transformer, 'resblocks', None), f'arch={arch!r}')
+        self.timm = hasattr(visual, 'trunk')
+        self.out_layers = layer_numbers(out_layers, self.blocks, f'arch={arch!r}')
         self.project_layers = project_layers
         if with_cp:
             self._use_checkpointing(arch)
@@ -92,12 +92,15 @@ class CLIPVision(FrozenTower):
         Returns:
             tuple[Tensor, ...] | Features: (f,), or (tokens, f) with ``out_tokens``: f of shape
             (B, D), not normalised, and all tokens after the last norm and the projection, shape
-            (B, 1 + patches, D), of which the first is f. With ``out_layers`` Features, whose
-            ``extra`` has ``layer_<n>``, the class token and the patches after block n, shape
+            (B, 1 + patches, D), of which the first is f; in towers of timm, the others are the
+            patches (no registers), each pooled alone. With ``out_layers`` Features, whose
+            ``extra`` has ``layer_<n>``, the class token (without one, the mean of the patches)
+            and the patches after block n, shape
             (B, 1 + patches, width of the tower), or D with ``project_layers``.
         """
-        blocks = self.visual.transformer.resblocks if self.out_layers else ()
-        with listening(blocks, self.out_layers) as layers:
+        with listening(self.blocks, self.out_layers) as layers:
+            if self.timm:
+                return self._from_timm(x, layers)
             found = self.visual(x)
         # CoCa's tower always returns what its decoder reads, too.
         f, patches = found if isinstance(found, tuple) else (found, None)
@@ -113,14 +116,40 @@ class CLIPVision(FrozenTower):
             return Features(f, tokens=tokens, extra=layers)
         return (f, ) if tokens is None else (tokens, f)
 
+    @property
+    def blocks(self) -> Any:
+        """The blocks of a vision transformer, None for other towers."""
+        if self.timm:
+            return getattr(self.visual.trunk, 'blocks', None)
+        return getattr(getattr(self.visual, 'transformer', None), 'resblocks', None)
+
+    def _from_timm(self, x: Tensor, layers: dict[str, Tensor]) -> tuple[Tensor, ...] | Features:
+        """What :meth:`forward` returns, of a tower of timm; ``layers`` fills while it runs."""
+        trunk, head = self.visual.trunk, self.visual.head
+        features = trunk.forward_features(x)
+        f = head(trunk.forward_head(features))
+        tokens = None
+        if self.out_tokens:
+            alone = pooled_alone(trunk, head, patches_of(trunk, features))
+            tokens = torch.cat([f[:, None], alone], dim=1)
+        if not self.out_layers:
+            return (f, ) if tokens is None else (tokens, f)
+        extra = {name: pooled_alone(trunk, head, tokens_of(trunk, trunk.norm(layer)))
+                 if self.project_layers else tokens_of(trunk, layer)
+                 for name, layer in layers.items()}
+        return Features(f, tokens=tokens, extra=extra)
+
     def _return_tokens(self, arch: str) -> None:
         visual = self.visual
+        if hasattr(visual, 'trunk'):
+            return
         plain = (getattr(visual, 'pool_type', None) == 'tok' and visual.attn_pool is None
                  and not visual.final_ln_after_pool and visual.proj is not None)
         if not plain:
             raise ValueError(
-                f'backbone.out_tokens needs a vision transformer that pools by its class token; '
-                f'arch={arch!r} does not. Use a ViT such as ViT-B-32 or ViT-L-14.')
+                f'backbone.out_tokens needs a vision transformer that pools by its class token, or '
+                f'a tower of timm; arch={arch!r} is neither. Use a ViT such as ViT-B-32 or '
+                'ViT-L-14, SigLIP or PE-Core.')
         visual.output_tokens = True
 
     def _use_checkpointing(self, arch: str) -> None:

@@ -20,6 +20,7 @@ from mmcluspro.registry import MODELS
 
 from .clip_vision import CLIPVision
 from .frozen import FrozenTower, OutLayers, layer_numbers, listening
+from .timm_vision import TimmVision
 
 OTHERS[ResNet] = dict(
     depth=Literal[18, 34, 50, 101, 152],
@@ -57,10 +58,11 @@ class ProjectedBackbone(FrozenTower):
             Stored features then hold all tokens of an image. Defaults to False.
         out_layers (Sequence[int]): Also return the tokens after these blocks, from 0 or, with
             negative numbers, from the end, projected after the last norm; with ``out_tokens`` and
-            a vision transformer of mmpretrain, DINO or DINOv2. Defaults to (), none.
+            a vision transformer of mmpretrain or timm, DINO or DINOv2. Defaults to (), none.
     """
 
-    def __init__(self, backbone: Annotated[dict, Part((CLIPVision, VisionTransformer, ResNet))],
+    def __init__(self, backbone: Annotated[dict, Part((
+                     CLIPVision, TimmVision, VisionTransformer, ResNet))],
                  in_channels: Width, out_dim: Width | None = None,
                  pool: Literal['avg', 'cls', 'cls_avg'] | None = 'avg', frozen: bool = True,
                  peft: Peft = None, pretrained: FileWeights = None, out_tokens: bool = False,
@@ -152,6 +154,8 @@ class ProjectedBackbone(FrozenTower):
 
     def _finished(self, tokens: Tensor) -> Tensor:
         """The tokens after a block, as the backbone returns those of its last one."""
+        if isinstance(self.backbone, TimmVision):
+            return self.backbone.finished(tokens)
         tokens = self.backbone.ln1(tokens)
         registers = getattr(self.backbone, 'num_registers', 0)
         return torch.cat([tokens[:, :1], tokens[:, 1 + registers:]], dim=1)
