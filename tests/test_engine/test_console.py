@@ -35,7 +35,7 @@ def test_the_summary_names_numbers_worst_pairs_files_and_commands(tmp_path):
                   'with --prefer seen          20.0     1.0     2.0', 'answers 40 % of the images, '
                   '90 % of them right', 'worst pairs: wet cat 12 % of 7', 'test_pairs.csv'):
         assert words in text
-    assert 'mmcluspro predict best.pth photos --out result.csv' in next_commands('best.pth')
+    assert 'mmcluspro predict best.pth new_photos --out result.csv' in next_commands('best.pth')
     few = test_table({**METRICS, **more, 'predict/coverage_at_0.5': 0.2}, 99, tmp_path)
     assert 'answers under 1 % of the images, 90 % of them right' in few
     seen_only = test_table({**METRICS, **more}, 99, tmp_path, unseen=False)

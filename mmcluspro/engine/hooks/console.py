@@ -130,7 +130,9 @@ def next_commands(checkpoint: str, dataset: Any = None,
             names. Defaults to None.
     """
     name, photos = shlex.quote(short_path(checkpoint)), getattr(dataset, 'data_root', None)
-    folder = shlex.quote(short_path(photos)) if photos and Path(photos).is_dir() else 'photos'
+    # Not a folder with the current one in it: pictures of the run would be answered, too.
+    folder = shlex.quote(short_path(photos)) if photos and Path(photos).is_dir() and (
+        not Path.cwd().is_relative_to(Path(photos).resolve())) else 'new_photos'
     images = f' --config {shlex.quote(short_path(config))}' if config and isinstance(
         dataset, TableCZSL) else ''
     # A model that was trained on all images makes no mistakes there that say anything.
