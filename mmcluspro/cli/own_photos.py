@@ -4,9 +4,13 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
+import torch
 
 from mmcluspro.datasets.check import (
     Photos,
@@ -24,11 +28,16 @@ from mmcluspro.datasets.splitting import make_split
 from mmcluspro.datasets.table_file import NAMED, Columns, TableRow, table_text
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import Fault, describe, describe_kinds, printable
+from mmcluspro.evaluation.wrong_labels import confident_errors, held_out_answers
+from mmcluspro.features.store import FeatureStore, sample_name
+from mmcluspro.registry import DATASETS
 from mmcluspro.utils.files import write_text
+from mmcluspro.utils.plain_files import csv_text
 
 from .own_routes import Route, choose_route, find_files, fit_all, train_on_all
 
 SHARD = 256  # images whose features an interruption can cost
+LEAST = 50  # images below which likely wrong labels are not looked for
 
 
 class OwnConfig(NamedTuple):
@@ -161,7 +170,43 @@ def store_features(config: str) -> None:
     phases = dict.fromkeys(cfg[f'{phase}_dataloader'].dataset.phase for phase in PHASES)
     extract(parse_args([config, '--workers', '0', '--shard-size', str(SHARD), '--phases',
                         *phases]), keep=True)
+    sets = [DATASETS.build(dict(cfg[f'{phase}_dataloader'].dataset, pipeline=[], features=None))
+            for phase in {cfg[f'{phase}_dataloader'].dataset.phase: phase for phase in PHASES}
+            .values()]
+    rows = [(data, data.get_data_info(i)) for data in sets for i in range(len(data))]
+    stores = {data.phase: FeatureStore(cfg.train_dataloader.dataset.features, data.phase)
+              for data in sets}
+    features = np.stack([stores[data.phase][sample_name(info)] for data, info in rows])
+    table = Path(config).parent / 'likely_wrong.csv'
+    found = wrong_labels(features, [
+        (info['name'], data.space.attributes[info['attr_label']],
+         data.space.objects[info['obj_label']]) for data, info in rows])
+    if found:
+        write_text(table, csv_text([('image', 'attribute', 'object', 'likely_attribute',
+                                     'likely_object'), *found]))
+        print(f'labels     {len(found)} of {len(rows)} images have a label that is likely wrong: '
+              f'look at\n           them in {table}')
     print(flush=True)
+
+
+def wrong_labels(features: np.ndarray, rows: Sequence[tuple[str, str, str]]
+                 ) -> list[tuple[str, ...]]:
+    """Images whose attribute or object is likely wrong, with the likely names.
+
+    Args:
+        features (np.ndarray): Shape (N, D).
+        rows (Sequence): Name of the image, attribute and object of each.
+    """
+    likely = []
+    for place in (1, 2):
+        names = sorted({row[place] for row in rows})
+        labels = torch.tensor([names.index(row[place]) for row in rows])
+        if len(names) < 2 or len(rows) < LEAST:
+            return []
+        answers = held_out_answers(torch.from_numpy(features.reshape(len(rows), -1)), labels,
+                                   len(names))
+        likely.append([names[i] for i in confident_errors(answers, labels)])
+    return [(*row, *names) for row, *names in zip(rows, *likely) if row[1:] != tuple(names)]
 
 
 def _counts(rows: list[TableRow]) -> str:
