@@ -11,9 +11,6 @@ from .space import CompositionSpace, build_space
 from .splitting import make_split
 from .table import TableCZSL
 
-__all__ = [
-    'AOCLEVr', 'CGQA', 'CZSLDataset', 'Clothing16K', 'CompositionSpace', 'Fashion', 'Grocery',
-    'KeepPrepared', 'LoadPicture', 'LoadReduced', 'MITStates', 'PlantVillage', 'PrepareImage',
-    'PublishedCZSL', 'ShapesCZSL', 'TableCZSL', 'UTZappos', 'VAWCZSL', 'build_space',
-    'check_dataset', 'make_split', 'readable_name', 'resolve_readable', 'write_layout',
-]
+__all__ = ['CGQA', 'CZSLDataset', 'CompositionSpace', 'Fashion', 'MITStates', 'ShapesCZSL',
+           'TableCZSL', 'UTZappos', 'build_space', 'check_dataset', 'make_split', 'readable_name',
+           'write_layout']

@@ -3,7 +3,6 @@
 :func:`calculate` and the curves need NumPy only, and are all that importing this package imports.
 The registered metrics and what prepares them are imported when they are first used.
 """
-# ruff: noqa: F401
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +46,8 @@ if TYPE_CHECKING:
     from .ranking import RetrievalMetric, retrieval
     from .tensors import log_scores
 
-__all__ = ['CZSLMetric', 'Calibration', 'Chosen', 'Curve', 'Evaluation', 'PairGroups',
-           'PredictionMetric', 'RetrievalMetric', 'calculate', 'czsl_curve', 'exact_metrics',
-           'intervals', 'probabilities', 'reduce_scores', 'retrieval', 'standard_curve',
-           'standard_metrics']
+__all__ = ['CZSLMetric', 'Evaluation', 'PredictionMetric', 'RetrievalMetric', 'calculate',
+           'czsl_curve', 'exact_metrics', 'probabilities', 'reduce_scores', 'standard_metrics']
 
 PLACES = dict(
     calibration=('PREFERENCES', 'Calibration', 'Chosen', 'asked_calibration', 'chosen_meta',

@@ -9,7 +9,4 @@ from .source import FrozenPart
 from .store import FeatureStore, LoadFeature, feature_pipeline
 from .writer import PhaseWriter, frozen_encoder, start_folder, write_phase
 
-__all__ = [
-    'CachedFeatures', 'FeatureStore', 'FrozenPart', 'KeptFeatures', 'LoadFeature',
-    'PhaseWriter', 'feature_pipeline', 'frozen_encoder', 'start_folder', 'write_phase'
-]
+__all__ = ['CachedFeatures', 'FrozenPart']

@@ -28,9 +28,4 @@ from .clip import load_clip
 from .state import check_state_keys, compact_state_hooks, declare_restorable
 from .text.tokenizer import get_tokenizer
 
-__all__ = [
-    'Candidates', 'Features', 'Logits', 'Scores', 'TextTokens', 'Texts', 'TrainStep',
-    'as_features', 'backbones', 'check_state_keys', 'classifier', 'prototypes',
-    'compact_state_hooks', 'declare_restorable', 'get_tokenizer', 'heads', 'load_clip', 'losses',
-    'necks', 'peft', 'text', 'zoo'
-]
+__all__ = ['Candidates', 'Features', 'Scores', 'TrainStep', 'declare_restorable', 'load_clip']

@@ -2,7 +2,4 @@
 from .curve_plot import StoredCurve, draw_curves, plot_curve, read_curves, write_curves
 from .run_hooks import leave_curves, show_picture
 
-__all__ = [
-    'StoredCurve', 'draw_curves', 'leave_curves', 'plot_curve', 'read_curves', 'show_picture',
-    'write_curves'
-]
+__all__ = ['plot_curve']

@@ -14,7 +14,4 @@ from .versions import (
     split_pairs,
 )
 
-__all__ = [
-    'ATTRIBUTES', 'IMAGE_SIZE', 'Look', 'OBJECTS', 'ShapesCZSL', 'VERSIONS',
-    'Version', 'draw_image', 'get_version', 'phase_lists', 'plan', 'split_pairs',
-]
+__all__ = ['ShapesCZSL', 'draw_image']

@@ -9,7 +9,4 @@ from .records import DescriptionHook, LabelsHook
 from .seeds import EpochSeedHook, TrainOnceHook
 from .stop import StopHook
 
-__all__ = [
-    'ConsoleHook', 'DescriptionHook', 'EpochSeedHook', 'EvaluationHook', 'FiniteHook',
-    'LabelsHook', 'MemoryHook', 'PrototypeHook', 'ResumeHook', 'SafeCheckpointHook', 'StopHook',
-    'TrainOnceHook', 'needs_calibration', 'short_console']
+__all__ = ['EvaluationHook', 'PrototypeHook']

@@ -8,7 +8,4 @@ from .frozen import FrozenTower
 from .projected import ProjectedBackbone
 from .timm_vision import TimmVision
 
-__all__ = [
-    'CLIPVision', 'CachedFeatures', 'DINO', 'DINOv2', 'FeaturePreprocessor', 'FrozenTower',
-    'ProjectedBackbone', 'TimmVision'
-]
+__all__ = ['CLIPVision', 'DINOv2', 'ProjectedBackbone', 'TimmVision']

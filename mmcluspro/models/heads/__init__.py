@@ -7,6 +7,4 @@ from .regression import RegressionHead, Settings
 from .three_path import ThreePathHead, fuse
 from .troika import CrossModalTraction, TroikaHead
 
-__all__ = ['ClusProHead', 'ClusProPlusHead', 'CompositionHead', 'CrossModalTraction', 'Portable',
-           'JoinedHead', 'RegressionHead', 'Settings', 'ThreePathHead', 'TroikaHead', 'fuse',
-           'redistribute']
+__all__ = ['ClusProHead', 'CompositionHead', 'Portable', 'ThreePathHead', 'TroikaHead', 'fuse']

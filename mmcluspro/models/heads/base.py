@@ -181,6 +181,16 @@ class CompositionHead(BaseModule):
         """
         raise NotImplementedError
 
+    def score_worlds(self, feats: Features,
+                     worlds: Mapping[str, Candidates]) -> dict[str, Scores]:
+        """Scores over several sets of candidates; a head may share what they have in common.
+
+        Args:
+            feats (Features): Of B images.
+            worlds (Mapping[str, Candidates]): By name.
+        """
+        return {world: self.score(feats, candidates) for world, candidates in worlds.items()}
+
     def step(self, features: Features, labels: dict[str, Tensor]) -> TrainStep:
         """Texts and logits of a training step."""
         raise NotImplementedError
@@ -271,8 +281,8 @@ class CompositionHead(BaseModule):
         samples = [sample if sample is not None else DataSample()
                    for sample in data_samples or [None] * len(feats)]
         self.adapt(feats)
-        for place, (world, candidates) in enumerate(worlds.items()):
-            scores = self.score(feats, candidates).pair
+        for place, (world, found) in enumerate(self.score_worlds(feats, worlds).items()):
+            scores = found.pair
             best = scores.argmax(dim=1, keepdim=True)
             for sample, row, label in zip(samples, scores, best):
                 sample.set_field(row, f'{world}_score')

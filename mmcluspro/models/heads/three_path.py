@@ -1,7 +1,7 @@
 """The three-path head: attribute, object and composition (Eq. 2-6 and 13)."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -98,6 +98,25 @@ class ThreePathHead(CompositionHead):
         candidates = candidates.to(self.device)
         logits = self.logits(feats, candidates, self.fusion != 'composition')
         return fuse(logits, candidates, self.fusion)
+
+    def score_worlds(self, feats: Features,
+                     worlds: Mapping[str, Candidates]) -> dict[str, Scores]:
+        """The same, with the attribute and object paths once for all worlds of the same names."""
+        own = type(self)
+        if own.score is not ThreePathHead.score or own.compare is not ThreePathHead.compare:
+            return super().score_worlds(feats, worlds)  # its paths may depend on the pairs
+        found: dict[str, Scores] = {}
+        first: Logits | None = None
+        for world, candidates in worlds.items():
+            candidates = candidates.to(self.device)
+            shared = first is not None and candidates.all_names
+            logits = self.logits(feats, candidates, self.fusion != 'composition' and not shared)
+            if shared and first is not None:
+                logits = first._replace(composition=logits.composition)
+            elif candidates.all_names:
+                first = logits
+            found[world] = fuse(logits, candidates, self.fusion)
+        return found
 
     def logits(self, feats: Features | Sequence[Tensor], candidates: Candidates,
                primitives: bool = True) -> Logits:

@@ -21,8 +21,4 @@ from .lora import (
 
 Peft = Annotated[dict | None, Part((LoRA, Bottleneck))]
 
-__all__ = [
-    'Adapter', 'AdaptedBlock', 'Bottleneck', 'FusedAttention', 'Injected', 'LoRA', 'LoRAAttention',
-    'LoRALinear', 'LowRank', 'Peft', 'fuse_attention', 'inject', 'injected_modules',
-    'match_targets', 'merge', 'unmerge'
-]
+__all__ = ['Bottleneck', 'LoRA', 'inject', 'merge', 'unmerge']

@@ -17,11 +17,5 @@ from .pairs import PairPrototypes
 from .problems import Branches, Problems, Solution, build_problems
 from .start import balanced_sample, held_out_rule, share_rule
 
-__all__ = [
-    'Assignment', 'Branches', 'ClassicalOT', 'CosineAssigner', 'EntropicPlan', 'FeatureQueue',
-    'LocalAwareOT', 'PairPrototypes', 'Problems', 'PrototypeBank', 'PrototypeMixin',
-    'Solution', 'TransportReport',
-    'Weights', 'assign_branches', 'assign_together', 'balanced_sample', 'build_problems',
-    'entropic_plan', 'fixed_plan', 'held_out_rule', 'local_aware_assign', 'nearest_prototype',
-    'share_rule', 'structure_aware_plan', 'update_together'
-]
+__all__ = ['LocalAwareOT', 'PrototypeBank', 'PrototypeMixin', 'local_aware_assign',
+           'structure_aware_plan']

@@ -3,5 +3,4 @@ from .clip_text import CLIPText
 from .prompts import SoftPrompt
 from .words import WordTableText, WordVectorText, embed_names, load_word_vectors
 
-__all__ = ['CLIPText', 'SoftPrompt', 'WordTableText', 'WordVectorText', 'embed_names',
-           'load_word_vectors']
+__all__ = ['CLIPText', 'SoftPrompt', 'WordVectorText']
