@@ -9,9 +9,10 @@ from mmcluspro.evaluation import CZSLMetric, Evaluation
 from mmcluspro.export import export_model
 from mmcluspro.models import Candidates
 
-METHODS = ('caila', 'cds_czsl', 'cpf', 'dfsp', 'gipcol', 'msci', 'pcvl', 'plid', 'tomcat')
+METHODS = ('caila', 'cds_czsl', 'cpf', 'dfsp', 'gipcol', 'msci', 'pcvl', 'plid', 'tomcat',
+           'vp_cmjl')
 REFUSED = dict(cds_czsl='CDSHead', cpf='CPFHead', dfsp='DFSPHead', msci='MSCIHead',
-               tomcat='TOMCATHead')
+               tomcat='TOMCATHead', vp_cmjl='VPCMJLHead')
 NONE = {world: dict(bias=0.0, threshold=None, temperature=1.0, seen_bias=0.0)
         for world in ('closed', 'open')}
 

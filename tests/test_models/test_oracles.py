@@ -448,6 +448,23 @@ def msci(oracle, name):
     return oracle.compare(model, features, single('pair', 'attr', 'obj'), same)
 
 
+@case('vp_cmjl')
+def vp_cmjl(oracle, name):
+    model = oracle.model(
+        dict(type='mmcluspro.VPCMJLHead', in_channels=64, proxy_weight=0.3, text_weight=0.7,
+             text=tiny() | dict(type='mmcluspro.VPCMJLText')),
+        dict(type='mmcluspro.PrimitiveAdapter', in_channels=64, norm='BN', dropout=0.0,
+             residual=False))
+    found = oracle.compare(model, model['neck'](oracle['images']), single(
+        'pair', 'attr', 'obj', 'proxy_pair', 'proxy_attr', 'proxy_obj', 'joint'), same)
+    fresh = MODELS.build(dict(
+        type='mmcluspro.VPCMJLHead', in_channels=64, space=model['head'].space.to_dict(),
+        text=tiny() | dict(type='mmcluspro.VPCMJLText')))
+    for branch, proxies in (('attr', fresh.attr_proxy), ('obj', fresh.obj_proxy)):
+        found.score[f'start_{branch}'] = difference(proxies, oracle[f'start_{branch}'])
+    return found
+
+
 @case('caila', 'caila_parts', 'caila_released')
 def caila(oracle, name):
     tower = dict(arch='tiny_clip', pretrained='tiny_clip')
