@@ -20,7 +20,8 @@ TOWERS = {'CLIPVision': ['Vision Transformer', 'CLIP'],
           'DINOv2': ['Vision Transformer', 'DINOv2'], 'DINO': ['Vision Transformer', 'DINO'],
           'ResNet': ['ResNet-18']}
 VECTORS = dict(glove='GloVe', GoogleNews='word2vec', crawl='fastText')
-OTHERS = dict(DATASETS, shapes_large='Shapes', own_data_tiny='your own', own_data='your own')
+OTHERS = dict(DATASETS, shapes_large='Shapes', own_data_tiny='your own', own_data='your own',
+              fashion_v2='Fashion', plantvillage='PlantVillage', grocery='Grocery')
 
 
 def results(store: Store, config: Path, count: int | None = None) -> list[dict[str, Any]]:
