@@ -29,8 +29,9 @@ def test_flipped_labels_are_found_and_others_are_not():
     answers = held_out_answers(torch.from_numpy(features), torch.from_numpy(given), 3)
     assert answers.sum(dim=1) == pytest.approx(np.ones(150), abs=1e-5)
     likely = confident_errors(answers, torch.from_numpy(given)).numpy()
-    assert set(np.flatnonzero(likely != given)) >= set(flipped)
-    assert (likely == right).mean() > 0.97
+    named = set(np.flatnonzero(likely != given))
+    assert len(named & set(flipped)) >= 7 and not named - set(flipped)
+    assert (likely == right)[sorted(named)].all()
 
 
 def test_an_answer_comes_from_images_that_are_not_the_one_that_is_answered():
