@@ -10,7 +10,6 @@ import open_clip
 import pytest
 import timm
 import torch
-from mmcluspro.engine.config_fields import merge_options, pixel_notes
 from mmengine.registry import DefaultScope
 from open_clip import factory
 from PIL import Image
@@ -20,6 +19,7 @@ from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.images import list_images
 from mmcluspro.artefact.spec import describe_pipeline
 from mmcluspro.datasets.pictures import apply_steps
+from mmcluspro.engine.configs import merge_options, pixel_notes
 from mmcluspro.engine.launch import read_config
 from mmcluspro.errors import DownloadError
 from mmcluspro.export.image_side import ImageSide, write_onnx
