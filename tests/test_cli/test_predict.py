@@ -17,6 +17,7 @@ from PIL import Image
 from mmcluspro.artefact.images import list_images
 from mmcluspro.artefact.pairs import read_pairs
 from mmcluspro.artefact.results import NameScore, PairScore, Prediction, ResultFile
+from mmcluspro.artefact.spec import describe
 from mmcluspro.cli import main
 from mmcluspro.datasets import ShapesCZSL
 from mmcluspro.engine.launch import read_config
@@ -31,7 +32,7 @@ def checkpoint(tmp_path_factory):
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         model = MODELS.build(cfg.model)
     path = tmp_path_factory.mktemp('checkpoint') / 'best.pth'
-    meta = dict(cfg=cfg.pretty_text, calibration=dict(closed=CHOSEN, open=CHOSEN),
+    meta = dict(description=describe(cfg), calibration=dict(closed=CHOSEN, open=CHOSEN),
                 dataset_meta=ShapesCZSL(phase='train', lazy_init=True).metainfo)
     torch.save(dict(state_dict=model.state_dict(), meta=meta), path)
     return path
