@@ -4,6 +4,7 @@
     python tools/analysis_tools/reproduce.py table3 table4 --dataset utzappos --seeds 5 \
         --launcher slurm --partition gpu --slurm-args='--gres=gpu:1 --time=12:00:00'
     python tools/analysis_tools/reproduce.py table3 table4 --dataset utzappos --collect-only
+    python tools/analysis_tools/reproduce.py field fashion.npz --words glove_6B_50d.bin
 
 Each run writes one small JSON file to OUT/runs; tables that have runs in common share them. Runs
 with a record are skipped, interrupted ones are resumed, and a run that fails is named at the end
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+import field
 from experiments import (
     Row,
     Run,
@@ -268,4 +270,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    run_command(main)
+    run_command((lambda: field.main(sys.argv[2:])) if sys.argv[1:2] == ['field'] else main)

@@ -139,7 +139,7 @@ def _start_prototypes(model: Any, data: PhaseData) -> None:
 def evaluate(model: Any, data: PhaseData) -> dict[str, float]:
     """Closed-world numbers of a phase, as ``CZSLMetric`` has them."""
     return calculate(
-        torch.cat(list(_scores(model, data, data.candidates))), data.pair, data.candidates.seen,
+        torch.cat(list(score(model, data, data.candidates))), data.pair, data.candidates.seen,
         data.candidates.pairs, bias_on='log' if model.head.link == 'log' else 'score')
 
 
@@ -157,7 +157,7 @@ def evaluate_open(model: Any, data: PhaseData, threshold: float | None = None) -
     evaluation = Evaluation.of(model.head, data.space, ['open'], feasibility=True, chosen={})
     metric.dataset_meta = dict(space=data.space.to_dict(), evaluation=evaluation)
     labels = iter(data.samples)
-    for scores in _scores(model, data, Candidates.from_space(data.space.open_world())):
+    for scores in score(model, data, Candidates.from_space(data.space.open_world())):
         metric.process(None, [
             dict(open_score=row, attr_label=int(sample.attr_label), obj_label=int(sample.obj_label))
             for row, sample in zip(scores, labels)])
@@ -165,7 +165,7 @@ def evaluate_open(model: Any, data: PhaseData, threshold: float | None = None) -
             for key, value in metric.evaluate(len(data.samples)).items()}
 
 
-def _scores(model: Any, data: PhaseData, candidates: Candidates) -> Iterator[Tensor]:
+def score(model: Any, data: PhaseData, candidates: Candidates) -> Iterator[Tensor]:
     """Scores (B, P) of the images, batch by batch."""
     model.eval()
     model.head.forget_adaptation()

@@ -1,20 +1,24 @@
 #!/usr/bin/env python
-"""Compares methods on a few hundred photographs: the same draws and stored features, paired.
+"""Compares methods on draws of the split: the same photographs and stored features, paired.
 
-    python tools/analysis_tools/few_photographs.py fashion.npz --words glove_6B_50d.bin \\
-        --sizes 600 1200 2400 --draws 5
+    python tools/analysis_tools/reproduce.py field fashion.npz --words glove_6B_50d.bin --draws 5
+    python tools/analysis_tools/field.py fashion.npz --words glove_6B_50d.bin \\
+        --sizes 300 600 --few-types --methods regressions now
 
 A file of features has the arrays ``features`` (N, D), ``attribute`` and ``object`` (N,). A draw
-makes pairs unseen and cuts training and validation to a size, see :func:`draw`. Methods:
+makes pairs unseen and may cut training and validation to a size, see :func:`draw`. Methods:
 
-* ``regressions``: two logistic regressions of scikit-learn, attribute and object, and the product
-  of their probabilities; both penalties are chosen together by the AUC on validation.
-* ``before``: ClusPro, which ``mmcluspro train photos/`` trained with DINOv2 and word vectors before
-  it cross-validated, and trains with ``--no-refit``.
-* ``now``: what it fits today, chosen by cross-validation over pairs.
+* ``regressions``: two logistic regressions, attribute and object, and the product of their
+  probabilities; both penalties are chosen together by the AUC on validation.
+* ``means``: cosine with the mean of the attribute plus cosine with the mean of the object.
+* ``neighbours``: shares of attribute and object among the 20 nearest photographs, multiplied.
+* ``now``: what ``mmcluspro train photos/`` fits with DINOv2 and word vectors today.
+* ``before``: ClusPro as ``mmcluspro train photos/ --no-refit`` trains it, its best epoch.
+* any other name: the config ``<name>_fashion.py``, as it is; the last epoch counts.
 
 Each method chooses its bias on its own held-out answers: validation, or those of its
-cross-validation. Records are lines of JSON; those that are there are not computed again.
+cross-validation. The draw is the seed of the training. Records are lines of JSON; those that are
+there are not computed again.
 """
 import argparse
 import json
@@ -28,9 +32,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from mmengine.logging import MMLogger
+from mmengine.model import BaseModule
+from mmengine.registry import init_default_scope
+from mmpretrain.structures import DataSample
 from torch.nn import functional as F
 
 from experiments.execution import commit_of
+from experiments.fast_runs import PhaseData, read_vectors_once, score, train
 from mmcluspro.cli.own_routes import BATCH, STEPS, words_for
 from mmcluspro.datasets.splitting import make_split, shuffled
 from mmcluspro.datasets.table_file import TableRow, write_table
@@ -42,9 +51,12 @@ from mmcluspro.evaluation.tensors import log_scores
 from mmcluspro.features.source import source_facts
 from mmcluspro.features.writer import PhaseWriter, start_folder
 from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.softmax import Problems, fit
 from mmcluspro.registry import DATASETS, MODELS
 
-SIZES = (300, 600, 1200, 2400)
+FIELD = ('regressions', 'means', 'neighbours', 'frozen_dinov2_baseline', 'frozen_dinov2_cluspro',
+         'frozen_dinov2_cluspro_plus', 'compcos', 'oadis')
+NEIGHBOURS = 20
 PER_PAIR = 20  # photographs of a pair, where types are left out
 UNSEEN = 0.35
 TRAINED = 0.45  # of all photographs, about, go to training
@@ -94,7 +106,7 @@ def draw(photos: Set, size: int, seed: int, few_types: bool = False) -> list[Tab
 
     Args:
         photos (Set): All photographs.
-        size (int): Of the training part. Every seen pair keeps a photograph.
+        size (int): Of the training part, 0 for all. Every seen pair keeps a photograph.
         seed (int): Another seed, another split.
         few_types (bool): Take objects in a drawn order until there are enough photographs, at most
             20 of a pair. Defaults to False: all pairs, with fewer photographs.
@@ -110,6 +122,8 @@ def draw(photos: Set, size: int, seed: int, few_types: bool = False) -> list[Tab
     phases = defaultdict(list)
     for row in _mixed(split, seed):
         phases[row.split].append(row)
+    if not size:
+        return split
     train = phases['train']
     if len(train) < size * 0.97:
         raise ValueError(f'{photos.name} has {len(train)} photographs to train, {size} were '
@@ -169,6 +183,7 @@ class Draw:
                          for phase, part in self.rows.items()}
         names = sorted({name for row in rows for name in row[1:3]})
         self.readable = words_for(names, words)
+        self.space = dict(type='mmcluspro.TableCZSL', data_root=str(folder), table=str(self.table))
         self.spaces = {phase: DATASETS.get('mmcluspro.TableCZSL').make_space(
             phase, data_root=str(folder), table=str(self.table))
             for phase in ('train', 'val', 'test', 'all')}
@@ -191,10 +206,9 @@ class Draw:
         readable = dict(readable=self.readable) if self.readable else {}
         return MODELS.build(dict(
             type='mmcluspro.JoinedHead', in_channels=self.features['train'].shape[1],
-            space=dict(type='mmcluspro.TableCZSL', data_root=str(self.folder),
-                       table=str(self.table)),
-            text=dict(type='mmcluspro.WordVectorText', path=self.words, out_dim=128, hidden_dim=128,
-                      learn_vectors=True, temperature=0.1, **readable)))
+            space=self.space, text=dict(
+                type='mmcluspro.WordVectorText', path=self.words, out_dim=128, hidden_dim=128,
+                learn_vectors=True, temperature=0.1, **readable)))
 
 
 def best_bias(answers: Answers) -> float:
@@ -212,29 +226,98 @@ def rate(method: Method) -> dict[str, float]:
                 seen=float(delivered.seen[0]), unseen=float(delivered.unseen[0]))
 
 
+def _unit(one: Draw) -> dict[str, torch.Tensor]:
+    return {phase: F.normalize(value, dim=1) for phase, value in one.features.items()}
+
+
+def _product(one: Draw, logs: dict[str, torch.Tensor], phase: str) -> Answers:
+    """Sums of the log scores of attributes (N, A) and objects (N, O)."""
+    attr, obj = one.spaces[phase].pairs.T
+    return one.answers(phase, logs['attr'][:, attr] + logs['obj'][:, obj])
+
+
 def regressions(one: Draw, seed: int) -> Method:
     """Two logistic regressions, penalties chosen together on validation."""
-    from sklearn.linear_model import LogisticRegression
-    x = {phase: F.normalize(value, dim=1).double().numpy()
-         for phase, value in one.features.items()}
-    labels = one.labels('train')
+    x, labels = _unit(one), one.labels('train')
     logs = {}
     for name, names in (('attr', one.spaces['all'].attributes), ('obj', one.spaces['all'].objects)):
-        for strength in STRENGTHS:
-            model = LogisticRegression(C=strength, max_iter=2000).fit(x['train'], labels[name])
-            assert len(model.classes_) == len(names)
-            for phase in ('val', 'test'):
-                logs[name, strength, phase] = torch.from_numpy(model.predict_log_proba(x[phase]))
+        found = fit(Problems.path(x['train'], labels[name], len(names),
+                                  [1 / strength for strength in STRENGTHS]), 300, 1e-3)
+        for phase in ('val', 'test'):
+            logs[name, phase] = (torch.einsum('nd,bcd->bnc', x[phase], found.weight)
+                                 + found.bias[:, None]).log_softmax(dim=-1)
 
-    def answers(strengths: tuple[float, float], phase: str) -> Answers:
-        pairs = one.spaces[phase].pairs
-        return one.answers(phase, logs['attr', strengths[0], phase][:, pairs[:, 0]]
-                           + logs['obj', strengths[1], phase][:, pairs[:, 1]])
+    def answers(chosen: tuple[int, int], phase: str) -> Answers:
+        return _product(one, {name: logs[name, phase][place]
+                              for name, place in zip(('attr', 'obj'), chosen)}, phase)
 
-    best = max(product(STRENGTHS, repeat=2),
+    best = max(product(range(len(STRENGTHS)), repeat=2),
                key=lambda each: exact_metrics(*answers(each, 'val').margins())['auc_exact'])
     return Method(answers(best, 'test'), best_bias(answers(best, 'val')),
-                  dict(attr=best[0], obj=best[1]))
+                  {name: float(STRENGTHS[place]) for name, place in zip(('attr', 'obj'), best)})
+
+
+def means(one: Draw, seed: int) -> Method:
+    """Cosines with the means of attribute and object."""
+    x, labels = _unit(one), one.labels('train')
+    centre = x['train'].mean(dim=0)
+    unit = {phase: F.normalize(value - centre, dim=1) for phase, value in x.items()}
+    sums = {name: F.normalize(F.one_hot(labels[name]).float().T @ unit['train'], dim=1)
+            for name in ('attr', 'obj')}
+    test, val = (_product(one, {name: unit[phase] @ each.T for name, each in sums.items()}, phase)
+                 for phase in ('test', 'val'))
+    return Method(test, best_bias(val), {})
+
+
+def neighbours(one: Draw, seed: int) -> Method:
+    """Shares among the nearest photographs; one photograph is shared out evenly."""
+    x, labels = _unit(one), one.labels('train')
+
+    def answers(phase: str) -> Answers:
+        near = (x[phase] @ x['train'].T).topk(min(NEIGHBOURS, len(x['train']))).indices
+        logs = {}
+        for name in ('attr', 'obj'):
+            votes = F.one_hot(labels[name])[near].sum(dim=1).float()
+            logs[name] = ((votes + 1 / votes.shape[1]) / (near.shape[1] + 1)).log()
+        return _product(one, logs, phase)
+
+    return Method(answers('test'), best_bias(answers('val')), {})
+
+
+@MODELS.register_module()
+class StoredFeatures(BaseModule):
+    """Returns features (N, D) as they are."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x, )
+
+
+def trained(config: str) -> Callable[[Draw, int], Method]:
+    """A method of this package, as its config for Fashion trains it."""
+
+    def run(one: Draw, seed: int) -> Method:
+        cfg = read_config(f'{config}_fashion.py')
+        cfg.model.space = one.space
+        cfg.model.backbone.backbone = dict(type='mmcluspro.StoredFeatures')
+        text = {**cfg.model.head.text.to_dict(), 'path': one.words, 'readable': one.readable}
+        cfg.model.head.text = text
+        data = {phase: PhaseData(
+            one.features[phase], [DataSample(metainfo=dict(
+                attr_label=attr, obj_label=obj, pair_label=pair))
+                for attr, obj, pair in zip(*(one.labels(phase)[name].tolist()
+                                             for name in ('attr', 'obj', 'pair')))],
+            one.labels(phase)['pair'], Candidates.from_space(one.spaces[phase]), one.spaces[phase])
+            for phase in one.rows}
+        model = train(cfg, data['train'], seed)
+
+        @torch.no_grad()
+        def answers(phase: str) -> Answers:
+            scores = torch.cat(list(score(model, data[phase], data[phase].candidates)))
+            return one.answers(phase, log_scores(scores, model.head.link))
+
+        return Method(answers('test'), best_bias(answers('val')), {})
+
+    return run
 
 
 def before(one: Draw, seed: int) -> Method:
@@ -292,7 +375,7 @@ def now(one: Draw, seed: int) -> Method:
 
 
 METHODS: dict[str, Callable[[Draw, int], Method]] = dict(
-    regressions=regressions, before=before, now=now)
+    regressions=regressions, means=means, neighbours=neighbours, before=before, now=now)
 
 
 def read_set(path: Path) -> Set:
@@ -302,21 +385,20 @@ def read_set(path: Path) -> Set:
                    arrays['attribute'].tolist(), arrays['object'].tolist())
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('features', type=Path, help='file of features, .npz')
     parser.add_argument('--words', required=True, help='file of word vectors')
-    parser.add_argument('--out', type=Path, default=Path('docs/results/few_photographs.jsonl'),
-                        help='records (default: docs/results/few_photographs.jsonl)')
-    parser.add_argument('--sizes', type=int, nargs='+', default=SIZES,
-                        help='photographs to train (default: 300 600 1200 2400)')
+    parser.add_argument('--out', type=Path, default=Path('docs/results/field.jsonl'),
+                        help='records (default: docs/results/field.jsonl)')
+    parser.add_argument('--sizes', type=int, nargs='+', default=[0],
+                        help='photographs to train (default: 0, all)')
     parser.add_argument('--draws', type=int, default=5, help='draws of the split (default: 5)')
-    parser.add_argument('--methods', nargs='+', choices=METHODS, default=list(METHODS),
-                        help='default: all')
+    parser.add_argument('--methods', nargs='+', default=FIELD, help='default: the field')
     parser.add_argument('--few-types', action='store_true',
                         help='few objects with up to 20 photographs of a pair')
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
     photos = read_set(args.features)
     name = photos.name + ('-few' if args.few_types else '')
@@ -325,6 +407,9 @@ def main() -> None:
         records = map(json.loads, args.out.read_text().splitlines())
         done = {(each['set'], each['size'], each['draw'], each['method']) for each in records}
     commit = commit_of(Path(__file__).parent)
+    init_default_scope('mmpretrain')
+    read_vectors_once()
+    MMLogger.get_instance('mmengine', log_level='WARNING')
     for seed, size in product(range(args.draws), args.sizes):
         wanted = [method for method in args.methods if (name, size, seed, method) not in done]
         if not wanted:
@@ -334,7 +419,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 one = Draw(photos, rows, str(Path(args.words).resolve()), Path(folder))
                 start = _cpu()
-                found = METHODS[method](one, seed)
+                found = (METHODS.get(method) or trained(method))(one, seed)
                 seconds = _cpu() - start
             seen = one.spaces['train']
             record = dict(
