@@ -25,11 +25,11 @@ class Seen(Hook):
         runner.found = metrics
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
+def fit(folder, seed):
     torch.set_num_threads(1)
     every = {'phase': 'train', 'test_mode': True, 'indices': list(range(0, 860, 2))}
-    cfg = config(tmp_path_factory.mktemp('held_out'), **{
+    cfg = config(folder, **{
+        'randomness.seed': seed,
         'train_cfg.settings': dict(attr_penalty=0.1, obj_penalty=0.5, means=0.1),
         'train_cfg.num_folds': 3, 'train_dataloader.dataset.indices': every['indices'],
         'val_cfg': dict(type='mmcluspro.HeldOutValLoop'),
@@ -41,6 +41,23 @@ def run(tmp_path_factory):
     runner.train()
     runner.test()
     return runner
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    return fit(tmp_path_factory.mktemp('held_out'), 0)
+
+
+@pytest.mark.slow
+def test_every_seed_delivers_the_same_model(run, tmp_path):
+    other = fit(tmp_path, 7)
+    assert other.seed != run.seed
+    for name, weight in run.model.head.state_dict().items():
+        torch.testing.assert_close(other.model.head.state_dict()[name], weight)
+    first, second = (TrainedModel.load(next(Path(each.work_dir).glob('best_*.pth')))
+                     for each in (run, other))
+    assert first.chosen_for('closed') == second.chosen_for('closed')
+    assert run.found == other.found
 
 
 def scores_of(fold):

@@ -5,7 +5,7 @@ find it because Python puts the folder of a script on the path. It needs a POSIX
 """
 from .records import Run, fingerprint, resolve, row_name
 from .run_store import Store
-from .statistics import Difference, mean_and_std, paired_difference, t_quantile
+from .statistics import Difference, mean_and_std, paired_difference
 from .summary import Summary, summarise
 from .table_report import write_report
 from .tables import Row, Table, expand_names, load_tables
@@ -13,5 +13,5 @@ from .tables import Row, Table, expand_names, load_tables
 __all__ = [
     'Difference', 'Row', 'Run', 'Store', 'Summary', 'Table', 'expand_names', 'fingerprint',
     'load_tables', 'mean_and_std', 'paired_difference', 'resolve', 'row_name', 'summarise',
-    't_quantile', 'write_report'
+    'write_report'
 ]

@@ -79,16 +79,13 @@ def _order(loader: Mapping[str, Any], size: int) -> list[int]:
     return torch.randperm(size, generator=generator).tolist()
 
 
-def train(cfg: Config, data: PhaseData, seed: int,
-          schedule: Mapping[str, tuple[float, float]] | None = None) -> torch.nn.Module:
+def train(cfg: Config, data: PhaseData, seed: int) -> torch.nn.Module:
     """Trains a model; a seed gives every variant the same weights at first and the same batches.
 
     Args:
         cfg (Config): Adam-like optimiser, cosine schedule without other phases.
         data (PhaseData): Training images.
         seed (int): Of weights, order and dropout.
-        schedule (Mapping, optional): Weight at the first and after the last step, linear between
-            them, of the losses ``pcl`` and ``pdl``. Defaults to None, the config's.
     """
     if cfg.param_scheduler['type'] != 'CosineAnnealingLR':
         raise ValueError('Fast runs know param_scheduler.type=CosineAnnealingLR only, got '
@@ -109,9 +106,6 @@ def train(cfg: Config, data: PhaseData, seed: int,
         torch.manual_seed(int(np.random.SeedSequence((seed, epoch)).generate_state(1)[0]))
         model.head.begin_epoch(epoch)
         for batch in torch.randperm(len(data.samples)).split(size):
-            for name, (first, last) in (schedule or {}).items():
-                getattr(model.head, f'loss_{name}').loss_weight = (
-                    first + (last - first) * progress.done / steps)
             with optim.optim_context(model):  # autocast, where the config asks for it
                 losses = model.head.loss(model.extract_feat(data.inputs[batch]),
                                          [data.samples[index] for index in batch.tolist()])
