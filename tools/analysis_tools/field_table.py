@@ -2,9 +2,10 @@
 """Tables and plots of docs/few_photographs.md and docs/which_method.md, from records of field.py.
 
     python tools/analysis_tools/field_table.py docs/results/few_photographs.jsonl \\
-        --methods regressions before now --plot docs/images/few_photographs.png
+        --methods regressions before now --page docs/few_photographs.md \\
+        --plot docs/images/few_photographs.png
     python tools/analysis_tools/field_table.py docs/results/field.jsonl \\
-        --reference frozen_dinov2_baseline --plot docs/images/field.png
+        --page docs/which_method.md --plot docs/images/field.png
 
 With --methods, one table for each metric: a row for each set and size, a column for each method,
 and the last method less the others. Without, one table for each set: a row for each method.
@@ -16,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from experiments import Difference, paired_difference
+from experiments.readme import fill_page
 from mmcluspro.engine.messages import run_command
 
 NAMES = dict(regressions='two regressions', means='nearest class mean', compcos='CompCos',
@@ -101,14 +103,19 @@ def main() -> None:
     parser.add_argument('--reference', choices=NAMES, default='frozen_dinov2_baseline',
                         help='default: frozen_dinov2_baseline')
     parser.add_argument('--plot', type=Path, help='write the plot to this file')
+    parser.add_argument('--page', type=Path, help='write the tables between <!-- NAME --> and '
+                        '<!-- /NAME --> of this page, NAME as the file of the records')
     args = parser.parse_args()
     records = pd.read_json(args.records, lines=True)
     if args.methods:
-        for metric, title in METRICS.items():
-            print(f'{title}:\n\n{by_size(records, metric, args.methods)}\n')
+        tables = {title: by_size(records, metric, args.methods)
+                  for metric, title in METRICS.items()}
     else:
-        for name, rows in records.groupby('set'):
-            print(f'{name}:\n\n{by_method(rows, args.reference)}\n')
+        tables = {name: by_method(rows, args.reference) for name, rows in records.groupby('set')}
+    text = '\n\n'.join(f'{title}:\n\n{each}' for title, each in tables.items())
+    print(text)
+    if args.page and not fill_page(args.page, {args.records.stem: text}):
+        raise ValueError(f'{args.page} has no <!-- {args.records.stem} --> to fill.')
     if args.plot:
         plot(records, args.plot, args.methods or list(records.method.unique()))
 
