@@ -76,11 +76,7 @@ def test_the_package_imports_what_it_declares():
 
 
 @pytest.mark.parametrize('folder, extras', [
-<<<<<<< HEAD
-    ('tools', ['viz', 'export', 'words', 'docs']),
-=======
-    ('tools', ['viz', 'export', 'words', 'frames']),
->>>>>>> 4b853b9 (wip)
+    ('tools', ['viz', 'export', 'words', 'docs', 'frames']),
     ('tests', ['test', 'demo', 'docs', 'export', 'frames', 'viz', 'words', 'heic']),
     ('docs', ['docs', 'export'])])
 def test_the_rest_imports_what_the_extras_declare(folder, extras):
