@@ -11,7 +11,8 @@ from PIL import Image
 from mmcluspro.artefact.load import read_checkpoint
 from mmcluspro.cli import main
 from mmcluspro.datasets import ShapesCZSL
-from mmcluspro.demo.demo_command import parse_args, prepare, serve
+from mmcluspro.demo.demo_command import parse_args, prepare
+from mmcluspro.demo.server import serve
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).resolve().parents[2] / 'docs' / 'examples' / 'tagger'
@@ -73,10 +74,10 @@ def test_it_predicts_is_exported_and_served(trained):
     assert out.exists()  # export compares the files with the head before it keeps them
 
     pytest.importorskip('gradio')
-    app = prepare(parse_args([str(trained / 'epoch_1.pth'), '--device', 'cpu', *IMPORT]),
-                  str(trained / 'page'))
+    app, endpoint = prepare(parse_args([str(trained / 'epoch_1.pth'), '--device', 'cpu', *IMPORT]),
+                            str(trained / 'page'))
     try:
-        address = serve(app, str(trained / 'page'), '127.0.0.1', None).rstrip('/')
+        address = serve(app, endpoint, str(trained / 'page'), '127.0.0.1', None).rstrip('/')
         sent = urllib.request.Request(
             f'{address}/predict', Path(pictures(trained)[1]).read_bytes(),
             {'Content-Type': 'application/octet-stream'})
