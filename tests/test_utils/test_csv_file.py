@@ -118,7 +118,7 @@ def test_a_carriage_return_in_a_name_reaches_the_review_and_comes_back(tmp_path,
             ['image', 'attribute', 'object'], [name, 'a', 'b']]).encode())
         assert main(['review', 'in', 'review.csv', '--root', 'new', '--table', 'table.csv', '--out',
                      'more.csv']) == 0
-        assert f'"new/{name}","a","b","train"' in Path('more.csv').read_bytes().decode()
+        assert f'"new/{name}","a","b"' in Path('more.csv').read_bytes().decode()
 
 
 def test_tables_come_back(tmp_path):
