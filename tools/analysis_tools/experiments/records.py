@@ -20,7 +20,7 @@ from mmcluspro.utils.files import WEIGHTS
 
 # These say where and how verbosely a run works, not what comes out of it.
 IRRELEVANT = ('work_dir', 'launcher', 'log_level', 'resume', 'visualizer', 'vis_backends',
-              'env_cfg', 'randomness', 'default_scope', 'runner_type')
+              'env_cfg', 'randomness', 'default_scope', 'runner_type', 'family')
 # Of the hooks, those that write, report or stop.
 WATCHING = ('IterTimerHook', 'LoggerHook', 'mmcluspro.FiniteHook', 'mmcluspro.StopHook')
 
