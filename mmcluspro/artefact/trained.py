@@ -37,7 +37,7 @@ from mmcluspro.models.peft import merge, unmerge
 from mmcluspro.models.structures import Features, Scores, Texts
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
-from mmcluspro.utils.device import find_device
+from mmcluspro.utils.device import find_device, reader_threads
 from mmcluspro.utils.download import find_kept
 from mmcluspro.utils.progress import Progress
 
@@ -242,7 +242,7 @@ class TrainedModel:
     def stream(self, inputs: Any, pairs: Pairs | None = None, top_k: int = 5,
                threshold: float | None = None, world: str = 'closed', batch_size: int = 32, *,
                attributes: Sequence[str] | None = None, objects: Sequence[str] | None = None,
-               workers: int = 2, progress: bool | None = None, prefer: str = 'balanced',
+               workers: int | None = None, progress: bool | None = None, prefer: str = 'balanced',
                seen_bias: float | None = None, channels: str = 'BGR') -> Iterator[Prediction]:
         """Yields the answers one by one, while the next images are read.
 
@@ -260,7 +260,9 @@ class TrainedModel:
             attributes (Sequence[str], optional): Choose from all pairs of these and ``objects``.
             objects (Sequence[str], optional): As ``attributes``. If only one of the two is given,
                 the model's own names are used for the other.
-            workers (int): Threads that read images. Defaults to 2; 0 reads between the batches.
+            workers (int, optional): Threads that read images; 0 reads between the batches.
+                Defaults to None: up to 2, as many as there are free cores beside the one that
+                computes.
             progress (bool, optional): Show a line with the time left on stderr. Defaults to None:
                 only for more than one batch.
             prefer (str): Which pairs matter more, 'seen' or 'unseen'. Defaults to 'balanced':
@@ -273,6 +275,7 @@ class TrainedModel:
         Yields:
             Prediction: In the order of the images. If an image cannot be read, ``error`` is set.
         """
+        workers = reader_threads(self.device) if workers is None else workers
         for name, number, least in (('top_k', top_k, 1), ('batch_size', batch_size, 1),
                                     ('workers', workers, 0)):
             if not isinstance(number, int) or number < least:
@@ -289,7 +292,7 @@ class TrainedModel:
                              workers, bar)
 
     def scores(self, inputs: Any, pairs: Sequence[Pair] | None = None, world: str = 'closed',
-               batch_size: int = 32, *, workers: int = 2, prefer: str = 'balanced',
+               batch_size: int = 32, *, workers: int | None = None, prefer: str = 'balanced',
                seen_bias: float | None = None, channels: str = 'BGR') -> Tensor:
         """How probable pairs are among all pairs of a world.
 
@@ -304,6 +307,7 @@ class TrainedModel:
         chances = self.chances(pairs, world, prefer, seen_bias)
         found = []
         self.forget_adaptation()
+        workers = reader_threads(self.device) if workers is None else workers
         with ThreadPoolExecutor(workers) if workers else nullcontext() as pool:
             for chunk, read in self._read(list_images(inputs, channels), batch_size, pool):
                 for item, (_, error) in zip(chunk, read):

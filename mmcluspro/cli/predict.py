@@ -49,8 +49,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
                         help='abstain if the best probability is lower (default: never)')
     add_bias_flags(parser)
     parser.add_argument('--batch-size', type=int, default=32, help='images per batch (default: 32)')
-    parser.add_argument('--workers', type=int, default=2,
-                        help='threads that read images (default: 2)')
+    parser.add_argument('--workers', type=int,
+                        help='threads that read images (default: up to 2, by the free cores)')
     parser.add_argument('--device', help='cpu, cuda, cuda:1, mps (default: a GPU if there is one)')
     parser.add_argument('--background', metavar='COLOUR', help='colour behind transparent images, '
                         "such as white or '#ffeedd'; none drops transparency (default: as in "

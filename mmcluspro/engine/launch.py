@@ -193,8 +193,8 @@ def start_cpu_process_group(cfg: Config) -> None:
     group that already exists.
 
     Args:
-        cfg (Config): ``launcher`` says whether to join; ``model_wrapper_cfg``
-            gets the defaults that DDP needs for modules on the CPU.
+        cfg (Config): ``launcher`` says whether to join; ``model_wrapper_cfg``, or the
+            ``strategy`` of mmengine's FlexibleRunner, gets what DDP needs for modules on the CPU.
     """
     if cfg.launcher == 'none' or torch.cuda.is_available():
         return
@@ -213,5 +213,10 @@ def start_cpu_process_group(cfg: Config) -> None:
         torch.distributed.init_process_group('gloo', timeout=timedelta(seconds=seconds))
     wrapper = dict(
         type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None)
-    wrapper.update(cfg.get('model_wrapper_cfg') or {})
-    cfg.model_wrapper_cfg = wrapper
+    strategy = cfg.get('strategy')
+    if strategy is None:
+        wrapper.update(cfg.get('model_wrapper_cfg') or {})
+        cfg.model_wrapper_cfg = wrapper
+    elif str(strategy['type']).endswith('DDPStrategy'):
+        wrapper.update(strategy.get('model_wrapper') or {})
+        strategy.model_wrapper = wrapper

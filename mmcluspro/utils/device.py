@@ -55,6 +55,25 @@ def free_bytes(device: torch.device) -> int:
         return 8 * 1024**3
 
 
+def reader_threads(device: torch.device, most: int = 2) -> int:
+    """How many threads should read images beside the one that computes.
+
+    A GPU leaves the processor to them. Without one they need cores that nobody uses: where there
+    are none, they only get in the way of the thread that computes.
+
+    Args:
+        device (torch.device): Device that computes.
+        most (int): Defaults to 2.
+    """
+    if device.type != 'cpu':
+        return most
+    try:
+        free = len(os.sched_getaffinity(0)) - os.getloadavg()[0]
+    except (AttributeError, OSError):  # not on Linux
+        free = float(os.cpu_count() or 1)
+    return max(0, min(most, round(free) - 1))
+
+
 def upload(values: Any, device: torch.device) -> Tensor:
     """Integers as a tensor on a device; the host does not wait for the device.
 
