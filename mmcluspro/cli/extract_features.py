@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .flags import PHASES, add_config_options, add_dataset_flag, make_parser, parsed
+from .flags import (
+    PHASES,
+    add_config_options,
+    add_dataset_flag,
+    add_part_flag,
+    make_parser,
+    parsed,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +23,8 @@ EXTRACT_FEATURES = """Store the features of a frozen backbone, to train without 
 
     mmcluspro extract-features frozen_cluspro_shapes.py
     mmcluspro extract-features dino_cluspro_utzappos.py --out data/features/ut_dino
+
+    for i in 1 2 3 4; do mmcluspro extract-features CONFIG --out FOLDER --part $i/4 & done; wait
 
 If the command is interrupted, run it again and it continues. See docs/features.md."""
 
@@ -37,6 +46,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--dtype', choices=('float32', 'float16'), default='float32',
                         help='number format of the files; float16 halves them (default: float32)')
     parser.add_argument('--device', help='cpu, cuda, cuda:1 (default: a GPU if there is one)')
+    add_part_flag(parser, 'files')
     add_dataset_flag(parser)
     add_config_options(parser, 'override config fields')
     return parsed(parser, argv, ('batch_size', 'shard_size'))
@@ -112,6 +122,7 @@ def extract(args: argparse.Namespace, keep: bool = False) -> None:
         datasets = {phase: DATASETS.build(dataset_config(cfg, phase, pipeline))
                     for phase in args.phases}
         with Progress('features', sum(map(len, datasets.values()))) as progress:
-            made = sum(write_phase(dataset, features, out, phase, args.batch_size, args.workers,
-                                   progress, kept) for phase, dataset in datasets.items())
+            made = sum(
+                write_phase(dataset, features, out, phase, args.batch_size, args.workers, progress,
+                            kept, args.part) for phase, dataset in datasets.items())
     print(f'features   of {progress.total} images in {short_path(out)}, {made} of them new')

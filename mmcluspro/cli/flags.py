@@ -172,3 +172,23 @@ def _weights(words: list[str] | None) -> Any:
         return words[0]
     raise ValueError(f'--weights takes one file, or {"=FILE, ".join(PLACES[:-1])}=FILE and '
                      f'{PLACES[-1]}=FILE, each once, got {" ".join(words)}.')
+
+
+def add_part_flag(parser: argparse.ArgumentParser, what: str) -> None:
+    """Adds ``--part``, which divides work among processes and machines.
+
+    Args:
+        parser (argparse.ArgumentParser): Of the command.
+        what (str): What is divided, for the help.
+    """
+    parser.add_argument('--part', type=_part, default=(0, 1), metavar='I/N',
+                        help=f'do the I-th of N parts of the {what} alone, such as 1/4 to 4/4 in '
+                        'four processes or on four machines (default: all)')
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, total = text.partition('/')
+    if not (number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total)):
+        raise argparse.ArgumentTypeError(f'write it as I/N with 1 <= I <= N, such as 1/4; got '
+                                         f'{text!r}')
+    return int(number) - 1, int(total)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from mmcluspro.errors import printable
 
-from .flags import WORLDS, add_bias_flags, add_model_flags, make_parser, model_options
+from .flags import (
+    WORLDS,
+    add_bias_flags,
+    add_model_flags,
+    add_part_flag,
+    make_parser,
+    model_options,
+)
 
 if TYPE_CHECKING:
     from mmcluspro.artefact import TrainedModel
@@ -22,6 +29,7 @@ PREDICT_EXAMPLES = """examples:
   mmcluspro predict best_czsl_auc_epoch_16.pth 'photos/**/*.png' --world open --out result.jsonl
   mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --pairs pairs.txt --threshold 0.5
   mmcluspro predict best_czsl_auc_epoch_16.pth photos/ --attributes wet dry --objects cat dog
+  for i in 1 2 3 4; do mmcluspro predict best.pth photos/ --part $i/4 --out part$i.csv & done; wait
 
 --out .csv: one line per image; .json: a list; .jsonl: one JSON object per line. If the command is
 interrupted, run it again and it continues. For an image that cannot be read, the column error gives
@@ -55,6 +63,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--background', metavar='COLOUR', help='colour behind transparent images, '
                         "such as white or '#ffeedd'; none drops transparency (default: as in "
                         'training, otherwise white)')
+    add_part_flag(parser, 'images')
     add_model_flags(parser)
     return parser.parse_args(argv)
 
@@ -71,7 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.out:
         check_suffix(args.out)  # before the model is loaded
     pairs = read_pairs(args.pairs) if args.pairs else None
-    names = [item.name for item in list_images(args.images)]
+    part, parts = args.part
+    names = [item.name for item in list_images(args.images)][part::parts]
     find_device(args.device)  # before the model is loaded
     model = load(args.checkpoint, args.device, background=args.background, **model_options(args))
     options = dict(pairs=pairs, top_k=args.top_k, threshold=args.threshold, world=args.world,

@@ -199,7 +199,8 @@ class CheckedView(Dataset):
 
 def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: str | Path,
                 phase: str, batch_size: int = 64, workers: int = 0,
-                progress: Progress | None = None, kept: KeptFeatures | None = None) -> int:
+                progress: Progress | None = None, kept: KeptFeatures | None = None,
+                part: tuple[int, int] = (0, 1)) -> int:
     """Extracts the features of a phase that are not there yet.
 
     Args:
@@ -212,6 +213,8 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
         progress (Progress, optional): Counts the images of one or more phases. Defaults to None.
         kept (KeptFeatures, optional): Features of image files that other runs made; new ones are
             added. Defaults to None.
+        part (tuple[int, int]): (i, n): only every n-th shard from the i-th on, so that n processes
+            share the work. Defaults to (0, 1): all.
 
     Returns:
         int: Number of features that were made in this run.
@@ -219,7 +222,8 @@ def write_phase(dataset: Any, encode: Callable[[list[Tensor]], Tensor], root: st
     infos = [dataset.get_data_info(index) for index in range(len(dataset))]
     names = list(map(sample_name, infos))
     writer = PhaseWriter(root, phase, names)
-    spans = writer.missing()
+    spans = [span for span in writer.missing()
+             if span.start // writer.size % part[1] == part[0]]
     keys: dict[int, bytes] = {}
     known: dict[int, np.ndarray] = {}
     if kept is not None:

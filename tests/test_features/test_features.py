@@ -143,6 +143,41 @@ def test_a_broken_run_goes_on(layout, tmp_path, broken_after):
     assert write_phase(images_of(layout), counting(again), tmp_path / 'f', 'train') == 0
 
 
+def test_parts_share_the_shards_and_a_lost_one_is_made_later(layout, tmp_path):
+    facts_of_one = write_phase(images_of(layout), encode, _started(tmp_path / 'one'), 'train')
+    root = _started(tmp_path / 'parts')
+
+    made = [write_phase(images_of(layout), encode, root, 'train', part=(i, 3)) for i in (0, 2)]
+
+    assert 0 < sum(made) < facts_of_one
+    with pytest.raises(ValueError, match='1 of 3 shards are missing'):
+        FeatureStore(root, 'train')
+    assert sum(made) + write_phase(images_of(layout), encode, root, 'train') == facts_of_one
+    assert sorted(path.name for path in (root / 'train').glob('*.npy')) == sorted(
+        path.name for path in (tmp_path / 'one' / 'train').glob('*.npy'))
+
+
+def _started(root):
+    start_folder(root, FACTS)
+    return root
+
+
+def test_a_store_is_compared_with_its_checksums_once_and_again_when_a_file_changes(
+        layout, stored, monkeypatch):
+    sums = []
+    monkeypatch.setattr('mmcluspro.features.store.checksum',
+                        lambda array: sums.append(1) or checksum(array))
+    first = FeatureStore(stored, 'train')
+    FeatureStore(stored, 'train')
+    assert len(sums) == 3
+    path = sorted((stored / 'train').glob('*.npy'))[1]
+    path.write_bytes(path.read_bytes())  # the same bytes, written again
+    again = FeatureStore(stored, 'train')
+    assert len(sums) == 4
+    for name in first.names.tolist():
+        assert np.array_equal(first[name.decode()], again[name.decode()])
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-9])
 
