@@ -18,6 +18,7 @@ and the host never waits for the device. Several pairs (x, y) are computed toget
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Literal
 
 import torch
@@ -38,22 +39,24 @@ class _Contrast(torch.autograd.Function):
                 *tables: Tensor) -> Tensor:
         norm = features.norm(dim=1, keepdim=True).clamp_min(1e-12)
         units = features / norm
-        logits = [units @ table.T for table in tables]
-        # In units of the temperature: exp of anything else than a difference could overflow.
-        most = torch.stack([each.amax(dim=1) for each in logits]).amax(dim=0)[:, None]
-        shares = [each.sub_(most).div_(temperature).exp_() for each in logits]
-        total = torch.stack([each.sum(dim=1) for each in shares]).sum(dim=0)[:, None]
+        scaled = units / temperature
+        logits = [scaled @ table.T for table in tables]
+        own = torch.linalg.vecdot(scaled, positives)
+        most = reduce(torch.maximum, [each.amax(dim=1) for each in logits])
+        shares = [each.sub_(most[:, None]).exp_() for each in logits]
+        total = reduce(torch.add, [each.sum(dim=1) for each in shares])
+        losses = total.log() + most - own
         count = valid.sum().clamp_min(1)
-        own = (units * positives).sum(dim=1, keepdim=True)
-        losses = total.log() + (most - own) / temperature
-        pull = torch.stack([share @ table for share, table in zip(shares, tables)]).sum(dim=0)
-        gradient = pull / total - positives
+        pull = shares[0] @ tables[0]
+        for share, table in zip(shares[1:], tables[1:]):
+            pull.addmm_(share, table)
+        gradient = torch.addcmul(positives.neg_(), pull, 1 / total[:, None])
         # Back through the scaling to unit norm: what points along a feature has no effect.
-        gradient = gradient - units * (units * gradient).sum(dim=1, keepdim=True)
-        gradient = gradient / (norm * temperature * count)
+        gradient.addcmul_(units, torch.linalg.vecdot(units, gradient)[:, None], value=-1)
         # Not even a NaN of a feature that is left out may enter.
-        ctx.save_for_backward(torch.where(valid[:, None], gradient, 0.0))
-        return torch.where(valid, losses[:, 0], 0.0).sum() / count
+        weight = torch.where(valid, 1 / (norm[:, 0] * temperature * count), 0.0)
+        ctx.save_for_backward(gradient.mul_(weight[:, None]).nan_to_num_(0.0))
+        return torch.where(valid, losses, 0.0).sum() / count
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
