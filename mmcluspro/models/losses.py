@@ -99,6 +99,11 @@ class PCLLoss(nn.Module):
     Args:
         temperature (float): tau. Defaults to 0.1.
         loss_weight (float): alpha. Defaults to 0.2.
+
+    >>> table = torch.eye(3)
+    >>> near, far = (PCLLoss()([table[:1]], [torch.tensor([row])], [table]) for row in (0, 1))
+    >>> bool(near < far)
+    True
     """
 
     def __init__(self, temperature: float = 0.1, loss_weight: float = 0.2) -> None:
@@ -307,6 +312,12 @@ class HSICLoss(nn.Module):
             many images, and the mean of their HSIC is taken: it costs time and memory in
             proportion to the batch, not to its square (docs/clustering.md has the error). None
             never divides. Defaults to 1024.
+
+    >>> prototypes, rows = torch.eye(4), torch.arange(12) % 4
+    >>> features, noise = prototypes[rows], torch.randn(12, 4)
+    >>> leak = HSICLoss(loss_weight=1.0)([features, noise], [None, rows], [None, prototypes])
+    >>> round(float(leak), 3)  # the features are the other branch's prototypes
+    1.0
     """
 
     def __init__(self,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mmcluspro.datasets import CompositionSpace, build_space
 from mmcluspro.fields import Part, Unsaved, choice
 from mmcluspro.models.candidates import Candidates
+from mmcluspro.models.prototypes import PrototypeBank
 from mmcluspro.models.structures import Features, Scores, Texts, TrainStep, as_features
 from mmcluspro.models.text.encoder import TextEncoder
 from mmcluspro.registry import MODELS
@@ -149,12 +150,12 @@ class CompositionHead(BaseModule):
         return self._train
 
     @property
-    def clustered(self) -> Mapping[str, Any]:
+    def clustered(self) -> Mapping[str, PrototypeBank]:
         """Banks by branch ('attr', 'obj') that ``PrototypeHook`` initialises; none by default."""
         return {}
 
     @property
-    def prototypes(self) -> Mapping[str, Any]:
+    def prototypes(self) -> Mapping[str, PrototypeBank]:
         """Banks of :attr:`clustered` that already have prototypes."""
         return {branch: bank for branch, bank in self.clustered.items() if bool(bank.initialised)}
 

@@ -299,6 +299,14 @@ class PrototypeBank(nn.Module):
             Defaults to False.
         max_prototypes (int): Largest K of 'auto'. Defaults to 5.
         seed (int): Seed of the initialisation. Defaults to 0.
+
+    >>> bank = PrototypeBank(num_classes=2, dim=4, num_prototypes=2, queue_size=8)
+    >>> features, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+    >>> bank.initialise(features, labels)
+    >>> rows = bank.assign(features, labels)
+    >>> sorted(rows.tolist())
+    [0, 1, 2, 3]
+    >>> bank.update(features, labels, rows)
     """
     prototypes: Tensor
     offsets: Tensor
