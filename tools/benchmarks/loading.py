@@ -3,10 +3,12 @@
 read        Milliseconds per JPEG for the training pipeline: as shipped, with JPEG's draft mode
             (``LoadReduced``), and with pixels that are kept (``KeepPrepared``); and how many reader
             processes keep up with one thread of a training step of an untrained ViT-B/32.
+decoders    A JPEG to pixels: our reader with its checks, beside OpenCV, torchvision.io,
+            Pillow, and Pillow's draft mode for 224 pixels.
 workers     Memory of the reader processes by their number, for a list of 30,000 images.
 extraction  Feature extraction against the bare tower.
 
-Usage: python tools/benchmarks/loading.py [--images 24] [--width 640] [--height 480]
+Usage: python tools/benchmarks/loading.py [--images 24] [--width 640] [--height 480] [--decoders]
 """
 import argparse
 import json
@@ -74,6 +76,34 @@ def time_reading(folder, number):
                 spent = (time.process_time() - start) / number
             times.append(spent)
         found[name] = times
+    return found
+
+
+def time_decoders(folder, number, rounds=7):
+    """Least CPU milliseconds per JPEG by decoder, in turns."""
+    import cv2
+    from torchvision.io import decode_jpeg, read_file
+
+    from mmcluspro.datasets.pictures import read_picture
+
+    def pillow(path, draft):
+        with Image.open(path) as image:
+            if draft:
+                image.draft('RGB', (224, 224))
+            return np.asarray(image.convert('RGB'))
+
+    decoders = {
+        'our reader': read_picture, 'OpenCV': cv2.imread,
+        'torchvision.io': lambda path: decode_jpeg(read_file(path)),
+        'Pillow': lambda path: pillow(path, False),
+        'Pillow, draft mode': lambda path: pillow(path, True)}
+    found = dict.fromkeys(decoders, 1e9)
+    for _ in range(rounds):
+        for name, decode in decoders.items():
+            start = time.process_time()
+            for i in range(number):
+                decode(str(folder / f'{i}.jpg'))
+            found[name] = min(found[name], 1e3 * (time.process_time() - start) / number)
     return found
 
 
@@ -191,9 +221,16 @@ def main():
     parser.add_argument('--width', type=int, default=640)
     parser.add_argument('--height', type=int, default=480)
     parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument('--decoders', action='store_true', help='measure the decoders alone')
     parser.add_argument('--json', action='store_true', help='print a record instead of a table')
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.decoders:
+        with tempfile.TemporaryDirectory() as folder:
+            draw(Path(folder), args.images, args.width, args.height)
+            for name, spent in time_decoders(Path(folder), args.images).items():
+                print(f'{name:<20} {spent:5.2f} ms')
+        return
     found = measure(args.images, args.width, args.height)
     if args.json:
         print(json.dumps(found))
