@@ -122,7 +122,7 @@ def test_an_interrupted_training_names_its_checkpoint(monkeypatch, tmp_path):
     def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, 'build_runner', interrupted)
+    monkeypatch.setattr('mmcluspro.engine.launch.build_runner', interrupted)
     command = ['cluspro_shapes.py', '--work-dir', str(tmp_path)]
     with pytest.raises(KeyboardInterrupt, match='no checkpoint in .* yet: run the same command'):
         train.main(command)
@@ -141,7 +141,7 @@ def test_a_config_of_the_current_folder_says_that_it_hides_a_shipped_one(
     def interrupted(cfg):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, 'build_runner', interrupted)
+    monkeypatch.setattr('mmcluspro.engine.launch.build_runner', interrupted)
     monkeypatch.chdir(tmp_path)
     shipped = find_config('cluspro_shapes.py')
     own = tmp_path / 'cluspro_shapes.py'
