@@ -87,7 +87,8 @@ def plot(records: pd.DataFrame, path: Path, methods: Sequence[str]) -> None:
             own = rows[rows.method == method]
             points = own.groupby('size')[[axis, 'auc']].mean() if axis == 'seconds' else (
                 own.groupby('size', as_index=False).auc.mean())
-            panel.plot(points[axis], points.auc, marker='o', label=NAMES[method])
+            panel.plot(points[axis], points.auc, marker='o',
+                       label=NAMES[method].replace('`', ''))
         panel.set(title=name, ylabel='AUC',
                   xlabel='photographs to train' if axis == 'size' else 'seconds of CPU')
     panels[0][-1].legend(frameon=False, fontsize=8)
