@@ -125,16 +125,15 @@ def test_weights_at_hand_are_those_that_can_be_used(tmp_path, monkeypatch):
     assert own_routes.weights_at_hand() == 'ViT-B-32.pt'
 
 
-@pytest.mark.parametrize('other', [{}, dict(Faux='fur')])
-def test_words_that_vectors_lack_are_read_as_others(other, tmp_path, monkeypatch):
+@pytest.mark.parametrize('name, other', [('red', {}), ('Dresses', dict(Dresses='dress'))])
+def test_words_that_vectors_lack_are_read_as_others(name, other, tmp_path):
     weights, words = tmp_path / 'dinov2_vits14_pretrain.pth', tmp_path / 'words.txt'
-    for path in (weights, words):
-        path.touch()
-    monkeypatch.setattr(own_routes, 'words_for', lambda names, path: other)
-    route = own_routes._dinov2(str(weights), str(words), 100, ['Faux'], '')
+    weights.touch()
+    words.write_text('red 1 0\ndress 0 1\n')
+    route = own_routes.choose_route(str(weights), words=str(words), names=[name])
     text = route.fields['model']['head']['text']
     assert text.get('readable') == (dict(other, _delete_=True) if other else None)
-    assert ('Faux is read as "fur"' in route.said) is bool(other)
+    assert ('Dresses is read as "dress"' in route.said) is bool(other)
 
 
 def test_a_review_needs_a_folder_and_a_table(tmp_path):
