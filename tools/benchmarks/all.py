@@ -18,7 +18,7 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 HEADER = ('part', 'ATen calls', 'host syncs', 'peak MB', 'CPU time')
 FULL = (('memory.py', ), ('clustering.py', ), ('text.py', ), ('hsic.py', ), ('metric.py', ),
-        ('loading.py', ), ('scale.py', ))
+        ('loading.py', ), ('scale.py', ), ('towers.py', ))
 
 
 def cpu_seconds(*command: str) -> float:
