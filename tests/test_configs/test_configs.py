@@ -74,18 +74,23 @@ CAPITALS = ('Canvas Cotton Leather Nubuck Nylon Rubber Satin Sheepskin Suede Syn
 BOTH = ('fake fur thick grainy leather hair shiny ankle boots knee high midcalf boat clogs shoes '
         'flats heels loafers oxford sneakers')
 FASTTEXT = 'faux full grain calf patent mid and mules athletic oxfords'
-NOT_IN_GLOVE = 'nubuck churidar jeggings kurtas tshirts'
+NOT_IN_GLOVE = ('nubuck churidar jeggings kurtas tshirts moisturisers alpro oatly yoggi soyghurt '
+                'oatghurt')
 
 
 @pytest.fixture(scope='module')
 def words(tmp_path_factory):
     """Files with the single words of all names: GloVe has lower case only and no nubuck."""
     folder = tmp_path_factory.mktemp('words')
-    products = CompositionSpace.from_lists(read_version('fashion-v1').pairs(), 'all')
-    readable = read_config('cge_fashion.py').model.head.text.readable
+    names, given = set[str](), set[str]()
+    for split, dataset in (('fashion-v1', 'fashion'), ('fashion-v2', 'fashion_v2'),
+                           ('grocery-v1', 'grocery'), ('plantvillage-v1', 'plantvillage')):
+        space = CompositionSpace.from_lists(read_version(split).pairs(), 'all')
+        names.update(space.attributes, space.objects)
+        given.update(read_config(f'cge_{dataset}.py').model.head.text.readable.values())
     both = ' '.join([
         BOTH, *(f'{kind}{i}' for kind in ('attribute', 'object') for i in range(700)),
-        *readable.values(), *map(readable_name, (*products.attributes, *products.objects))])
+        *given, *map(readable_name, names)])
     there = dict(word2vec=f'{both} {CAPITALS}', glove=f'{both} {CAPITALS.lower()}',
                  crawl=f'{both} {CAPITALS.lower()} {FASTTEXT}')
     for name, known in there.items():
