@@ -209,6 +209,7 @@ def test_flags():
 
 class Runner:
     """What the hook looks at."""
+    train_loop = val_loop = None
 
     def __init__(self, cfg, model):
         self.cfg, self.model, self.said = cfg, model, []

@@ -77,7 +77,7 @@ def test_the_package_imports_what_it_declares():
 
 @pytest.mark.parametrize('folder, extras', [
     ('tools', ['viz', 'export', 'words', 'docs', 'frames']),
-    ('tests', ['test', 'demo', 'docs', 'export', 'frames', 'viz', 'words', 'heic']),
+    ('tests', ['test', 'demo', 'docs', 'export', 'frames', 'hf', 'viz', 'words', 'heic']),
     ('docs', ['docs', 'export'])])
 def test_the_rest_imports_what_the_extras_declare(folder, extras):
     assert undeclared(folder, lambda path: declared('mm', *extras)) == set()
