@@ -30,7 +30,7 @@ from torch.nn.functional import normalize
 
 DIM, IMAGES, QUEUE = 256, 64, 64
 SMALL, BATCH = 32, 16  # channels and images of scoring, and of a rank, whose queue is 8
-PRIMITIVES = (100, 1000)
+PRIMITIVES = (100, 1000, 10_000)
 BATCHES = (64, 512, 2048, 8192)
 ROWS = (10_000, 100_000, 1_000_000)
 PAIRS = (100_000, 250_000, 500_000, 1_000_000)
