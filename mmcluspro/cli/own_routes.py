@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,44 +22,59 @@ from mmcluspro.utils.download import DINO, GLOVE, download, kept_folder
 from mmcluspro.utils.files import atomic_path, remove
 
 
-def words_for(names: Iterable[str], path: str | Path) -> dict[str, str]:
+class WordForms(NamedTuple):
+    """How names are read where the vectors have other words, or none.
+
+    Attributes:
+        readable (dict[str, str]): Field ``readable`` of the text side, by raw name; empty where
+            every name is known.
+        lost (tuple[str, ...]): Names without any known word. They are read as all known words
+            together, so they start at the mean of the names, and are learned from there.
+    """
+    readable: dict[str, str]
+    lost: tuple[str, ...]
+
+
+def words_for(names: Iterable[str], path: str | Path) -> WordForms:
     """Names whose words have no vector, with words that have one.
 
     Args:
         names (Iterable[str]): Raw names of attributes and objects.
         path (str | Path): File of word vectors.
 
-    Returns:
-        dict[str, str]: The field ``readable`` of the text side; empty where every name is known.
-
     Raises:
-        ValueError: Lists the names for which no word was found.
+        ValueError: If no name at all has a known word.
     """
     spelled = {name: [_spellings(word) for word in readable_name(name).split()] for name in names}
     known = load_word_vectors(path, {word for parts in spelled.values() for part in parts
                                      for word in part})
-    found, lost = {}, []
-    for name, parts in spelled.items():
-        words = [next((word for word in part if word in known), '') for part in parts]
-        kept = ' '.join(filter(None, words))
-        if not kept:
-            lost.append(name)
-        elif kept != readable_name(name) and not all(part[0] in known for part in parts):
-            found[name] = kept
-    if lost:
+    words = {name: [next((word for word in part if word in known), '') for part in parts]
+             for name, parts in spelled.items()}
+    lost = tuple(name for name, parts in words.items() if not any(parts))
+    if len(lost) == len(words):
         raise ValueError(
-            f'{path} has no word for {len(lost)} names: {", ".join(lost[:10])}. Rename the folders '
-            'or change the table to words that it has, or give a larger file with --words.')
-    return found
+            f'{path} has no word for any of the {len(lost)} names: {", ".join(lost[:10])}. Rename '
+            'the folders or change the table to words that it has, or give a larger file with '
+            '--words.')
+    kept = {name: ' '.join(filter(None, parts)) for name, parts in words.items()}
+    readable = {name: text for name, text in kept.items()
+                if text and not all(part[0] in known for part in spelled[name])}
+    every = sorted({word for parts in words.values() for word in parts if word})
+    return WordForms(readable | {name: ' '.join(every[:MEAN_WORDS]) for name in lost}, lost)
 
 
 def _spellings(word: str) -> list[str]:
-    """A word, then its singular, then with a dash after its first letter: t-shirt."""
+    """A word, its singular, both with a dash after the first letter (t-shirt), and plain letters.
+
+    Letters without their accents come last: "tomaté" may be listed as "tomate".
+    """
     ends = (('ies', 'y'), ('sses', 'ss'), ('shes', 'sh'), ('ches', 'ch'), ('xes', 'x'), ('s', ''))
     single = [word.removesuffix(end) + new for end, new in ends
               if word.endswith(end) and len(word) > len(end) + 1 and not word.endswith('ss')][:1]
     forms = [word, *single]
-    return [*forms, *(f'{form[0]}-{form[1:]}' for form in forms if len(form) > 2)]
+    plain = unicodedata.normalize('NFKD', word).encode('ascii', 'ignore').decode()
+    return [*forms, *(f'{form[0]}-{form[1:]}' for form in forms if len(form) > 2),
+            *([plain] if plain and plain != word else [])]
 
 
 SIZES = {'ViT-B-32': '350 MB', 'ViT-B-16': '350 MB', 'ViT-L-14': '900 MB'}  # of the download
@@ -80,6 +96,7 @@ GLOVE_FILE = 'glove.6B.300d.txt'
 DINOV2_ADDRESS = f'{DINO}v2/{{0}}/{{1}}_pretrain.pth'
 GET_WORDS = (f'Add --words FILE, for example {GLOVE_FILE} of {GLOVE}, or --words glove, which '
              'downloads it (862 MB, once).')
+MEAN_WORDS = 50  # of a mean that a name without a vector starts at
 STEPS = 120  # of a training on stored features, about
 BATCH = 64
 
@@ -272,8 +289,8 @@ def _without_text(known: Known, weights: str, words: str | None, train_images: i
                      pretrained=str(path))
     text: dict[str, Any] = dict(path=str(Path(words).expanduser().resolve()))
     other = words_for(names, text['path'])
-    if other:
-        text['readable'] = dict(_delete_=True, **other)
+    if other.readable:
+        text['readable'] = dict(_delete_=True, **other.readable)
     fields = dict(
         model=dict(backbone=dict(in_channels=2 * width, backbone=dict(backbone=tower)),
                    head=dict(text=text)),
@@ -281,8 +298,10 @@ def _without_text(known: Known, weights: str, words: str | None, train_images: i
     return Route('frozen_dinov2_cluspro_own_data.py', fields,
                  f'{size} of {weights}{found}, frozen, with the word vectors '
                  f'of {words}'
-                 + ''.join(f'\nword       {name} is read as "{word}"'
-                           for name, word in other.items()), stored=True)
+                 + ''.join(
+                     f'\nword       {name} has no vector: it starts at the mean of the names'
+                     if name in other.lost else f'\nword       {name} is read as "{word}"'
+                     for name, word in other.readable.items()), stored=True)
 
 
 def choose_clip(weights: str | None = None, arch: str | None = None

@@ -13,6 +13,7 @@ from mmcluspro.cli.own_routes import choose_clip, choose_route, words_for
 from mmcluspro.engine.configs import merge_options
 from mmcluspro.engine.launch import read_config
 from mmcluspro.engine.messages import ConfigError
+from mmcluspro.models.text.words import embed_names
 
 
 @pytest.fixture
@@ -155,10 +156,20 @@ def test_dinov2_at_hand_is_found_with_its_words_and_features_are_stored(photos, 
 
 
 def test_words_of_names_are_found_in_other_forms(tmp_path):
-    write_vectors(tmp_path / 'v.txt', ['t-shirts', 'dress', 'navy', 'cherry', 'red'])
-    assert words_for(['Tshirts', 'Dresses', 'Navy_Qqq', 'Cherries', 'Red'], tmp_path / 'v.txt') == {
-        'Tshirts': 't-shirts', 'Dresses': 'dress', 'Navy_Qqq': 'navy', 'Cherries': 'cherry'}
-    with pytest.raises(ValueError, match='no word for 1 names: Qqq'):
+    write_vectors(tmp_path / 'v.txt', ['t-shirts', 'dress', 'navy', 'cherry', 'red', 'tomate'])
+    assert words_for(['Tshirts', 'Dresses', 'Navy_Qqq', 'Cherries', 'Red', 'Tomaté'],
+                     tmp_path / 'v.txt') == ({
+        'Tshirts': 't-shirts', 'Dresses': 'dress', 'Navy_Qqq': 'navy', 'Cherries': 'cherry',
+        'Tomaté': 'tomate'}, ())
+
+
+def test_a_name_without_a_vector_starts_at_the_mean_of_the_names(tmp_path):
+    write_vectors(tmp_path / 'v.txt', ['navy', 'red', 'dress'])  # (1, 0, 0), (1, 0, 1), (1, 0, 2)
+    found = words_for(['Red_Dress', 'Qqq', 'Navy'], tmp_path / 'v.txt')
+    assert found.lost == ('Qqq', )
+    got = embed_names(['Qqq'], tmp_path / 'v.txt', found.readable)
+    assert got.tolist() == [[1, 0, 1]]
+    with pytest.raises(ValueError, match='no word for any of the 1 names: Qqq'):
         words_for(['Qqq'], tmp_path / 'v.txt')
 
 

@@ -182,7 +182,7 @@ class Draw:
         self.features = {phase: photos.features[[int(row.image) for row in part]]
                          for phase, part in self.rows.items()}
         names = sorted({name for row in rows for name in row[1:3]})
-        self.readable = words_for(names, words)
+        self.readable = words_for(names, words).readable
         self.space = dict(type='mmcluspro.TableCZSL', data_root=str(folder), table=str(self.table))
         self.spaces = {phase: DATASETS.get('mmcluspro.TableCZSL').make_space(
             phase, data_root=str(folder), table=str(self.table))
