@@ -279,7 +279,8 @@ def load(path: str | Path, device: str | torch.device | None = None,
 
     Args:
         path (str | Path): File or address of a checkpoint that training wrote, which needs nothing
-            else, or ``'cluspro_shapes'``, a small model of drawings that comes with the package.
+            else; a folder of ``model.save('folder/')``; ``'hf-hub:user/name'`` (``@revision``); or
+            ``'cluspro_shapes'``, a small model of drawings that comes with the package.
         device (str | torch.device, optional): Defaults to None: a GPU if there is one.
         config (str | Path | Config, optional): Your own config, which is built instead of the
             description, for parts that the description cannot name. Defaults to None.

@@ -14,10 +14,10 @@ from mmcluspro.datasets import CompositionSpace
 from mmcluspro.errors import FileError, shown
 from mmcluspro.evaluation.calibration import read_chosen
 from mmcluspro.fields import PLACES, flag, integer, items, text
-from mmcluspro.utils.files import shipped_model
 from mmcluspro.utils.safe_load import load_checkpoint, non_finite_tensors
 
 from .familiar import Familiar
+from .hub import model_file
 from .spec import Refusal, checked
 
 TRAIN_AGAIN = ('Give a file that training wrote, such as '
@@ -115,8 +115,8 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
     """Reads a checkpoint and checks its parts.
 
     Args:
-        checkpoint (str | Path): File or http(s) address that the user gave, or the name of a
-            model of the package, ``'cluspro_shapes'``.
+        checkpoint (str | Path): What the user gave: a file or http(s) address, or one of the
+            other names of :func:`~.hub.model_file`.
     """
     name = str(checkpoint)
     if torch.__version__ < '2.10':
@@ -124,9 +124,7 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
             f'torch {torch.__version__} has a fault by which a crafted checkpoint corrupts memory '
             '(CVE-2026-24747): read only files of your own, or install torch 2.10 or newer.',
             stacklevel=2)
-    # A file of this name in the current folder is the user's.
-    shipped = None if Path(name).exists() else shipped_model(name)
-    content = load_checkpoint(shipped or name)
+    content = load_checkpoint(model_file(name))
     meta = content.get('meta') if isinstance(content, dict) else None
     state = content.get('state_dict') if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(state, dict):

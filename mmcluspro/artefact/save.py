@@ -20,6 +20,7 @@ from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.files import atomic_path, writable
 from mmcluspro.utils.safe_load import SUFFIX, load_from_local, tensor_bytes
 
+from .hub import write_folder
 from .load import TRAIN_AGAIN, CheckpointFile, check_state
 from .trained import TrainedModel
 
@@ -27,14 +28,21 @@ KEPT_META = ('description', 'dataset_meta', 'calibration', 'epoch', 'iter', 'mme
              'towers', 'word_vectors', 'familiar')
 
 
-def save(model: TrainedModel, path: str | Path, standalone: bool = False) -> Path:
+def save(model: TrainedModel, path: str | Path, standalone: bool = False,
+         numbers: Mapping[str, float] | None = None, licence: str | None = None) -> Path:
     """Writes a model, see :meth:`TrainedModel.save`."""
     if not model.spec:
         raise ValueError(f'{model.name} cannot be saved: plain data cannot describe it. Keep its '
                          'checkpoint and its config.')
-    path = Path(path)
+    folder, path = str(path).endswith(('/', os.sep)), Path(path)
+    if folder or path.is_dir():
+        return write_folder(model, path, standalone, numbers, licence)
     if path.suffix != SUFFIX:
-        raise ValueError(f'A model is saved in a file that ends with {SUFFIX}, got {path}.')
+        raise ValueError(f'A model is saved in a file that ends with {SUFFIX}, or in a folder/ '
+                         f'with a card, got {path}.')
+    if numbers or licence:
+        raise ValueError('numbers and licence stand on the card of a folder: save to '
+                         f"'{path.stem}/'.")
     content = content_of(model)
     return write_file(with_towers(model, content) if standalone else content, path)
 

@@ -125,8 +125,9 @@ class TrainedModel:
         this package, and no path or address to open.
 
         Args:
-            path (str | Path): File or address of a checkpoint that training wrote, or
-                ``'cluspro_shapes'``, a small model of drawings that comes with the package.
+            path (str | Path): File or address of a checkpoint that training wrote, a folder of
+                :meth:`save`, ``'hf-hub:user/name'`` (``@revision``), or ``'cluspro_shapes'``, a
+                small model of drawings that comes with the package.
             device (str | torch.device, optional): Defaults to None: a GPU if there is one.
             config (Config, optional): Your own config, which is built instead of the description,
                 for parts that the description cannot name. Defaults to None.
@@ -160,19 +161,40 @@ class TrainedModel:
         found.network.to(device).eval()
         return found
 
-    def save(self, path: str | Path, standalone: bool = False) -> Path:
+    def save(self, path: str | Path, standalone: bool = False,
+             numbers: Mapping[str, float] | None = None, licence: str | None = None) -> Path:
         """Writes what prediction needs to a safetensors file, which :meth:`load` reads.
 
         Args:
-            path (str | Path): The file; it ends with .safetensors.
+            path (str | Path): The file; it ends with .safetensors. Or a folder, which exists or
+                ends with '/': it gets ``model.safetensors`` and a model card, ``README.md``.
             standalone (bool): Put the frozen towers into the file, in half precision, so that
                 other machines need nothing else. Defaults to False.
+            numbers (Mapping[str, float], optional): For the card, such as the result of
+                :func:`mmcluspro.test`. Defaults to None.
+            licence (str, optional): For the card, as the Hub names it: 'apache-2.0'. Defaults to
+                None.
 
         Returns:
-            Path: The file.
+            Path: The file or the folder.
         """
         from .save import save
-        return save(self, path, standalone)
+        return save(self, path, standalone, numbers, licence)
+
+    def push_to_hub(self, name: str, standalone: bool = False,
+                    numbers: Mapping[str, float] | None = None, licence: str | None = None,
+                    private: bool = False) -> str:
+        """Uploads the folder of :meth:`save`; ``load('hf-hub:user/name')`` reads it.
+
+        Args:
+            name (str): 'user/name'; the repository is made if it does not exist.
+            private (bool): If it is made, only its owner can read it. Defaults to False.
+
+        Returns:
+            str: Address of the model.
+        """
+        from .hub import push
+        return push(self, name, standalone, numbers, licence, private)
 
     def weights(self) -> dict[str, Tensor]:
         """The weights as training left them, without frozen towers that come from elsewhere."""

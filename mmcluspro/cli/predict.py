@@ -40,7 +40,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses ``mmcluspro predict``."""
     parser = make_parser('predict', 'Predict the attribute and the object of images.',
                          PREDICT_EXAMPLES)
-    parser.add_argument('checkpoint', help='file that training wrote, best_*.pth')
+    parser.add_argument('checkpoint', help='file that training wrote, best_*.pth; or a folder of '
+                        'model.save, or hf-hub:user/name')
     parser.add_argument('images', nargs='+', help='files, folders or quoted patterns')
     parser.add_argument('--out', help='file for the predictions: .csv, .json or .jsonl '
                         '(default: print them)')
@@ -71,6 +72,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predicts. The exit code is 0 even if some images cannot be read."""
     from mmcluspro.api import load
+    from mmcluspro.artefact.hub import model_file
     from mmcluspro.artefact.images import list_images
     from mmcluspro.artefact.pairs import read_pairs
     from mmcluspro.artefact.results import ResultFile, check_suffix
@@ -92,9 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(printable(_sentence(answer)))
         return 0
     chosen = model.calibration(args.world, args.prefer, args.seen_bias)
-    facts = dict(weights=checkpoint_digest(args.checkpoint), world=args.world, top_k=args.top_k,
-                 background=args.background, threshold=args.threshold, seen_bias=chosen.seen_bias,
-                 pairs=_choice(pairs, args.attributes, args.objects), **_model_facts(args))
+    facts = dict(weights=checkpoint_digest(model_file(args.checkpoint)), world=args.world,
+                 top_k=args.top_k, background=args.background, threshold=args.threshold,
+                 seen_bias=chosen.seen_bias, **_model_facts(args),
+                 pairs=_choice(pairs, args.attributes, args.objects))
     result = ResultFile(args.out, facts, args.top_k, names)
     try:
         return _write(model, names, options, result)

@@ -40,11 +40,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     import mmengine
     from mmengine.evaluator import DumpResults
 
+    from mmcluspro.artefact.hub import model_file
     from mmcluspro.engine.hooks import needs_calibration
     from mmcluspro.engine.launch import build_runner, load_config
     args = parse_args(argv)
     cfg = load_config(args, ('val', 'test'), persistent_workers=False)
-    cfg.load_from = args.checkpoint
+    cfg.load_from = args.checkpoint and model_file(args.checkpoint)
     cfg.default_hooks.checkpoint = None  # nothing is saved, also when validation runs first
     if args.retrieval:
         metrics = cfg.test_evaluator
