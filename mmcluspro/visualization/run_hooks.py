@@ -16,7 +16,7 @@ from PIL import Image
 
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.cli.pictures import MAX_IMAGES
-from mmcluspro.engine.hooks.parts import czsl_metrics, unwrap
+from mmcluspro.engine.hooks.parts import czsl_metrics, finished_iterations, unwrap
 from mmcluspro.evaluation import PredictionMetric
 from mmcluspro.evaluation.curve import Curve
 from mmcluspro.registry import HOOKS
@@ -94,7 +94,7 @@ class CurveHook(Hook):
             if (key := f'{metric.prefix}/{name}') in metrics
         } for metric in czsl_metrics(evaluator) if metric.world in curves}
         path = leave_curves(curves, runner.work_dir, phase, numbers)
-        show_picture(runner.visualizer, path.stem, path, runner.iter)
+        show_picture(runner.visualizer, path.stem, path, finished_iterations(runner))
         runner.logger.info(f'Seen-unseen curve: {path}')
 
 
@@ -111,7 +111,7 @@ class ClassTablesHook(Hook):
         for metric in runner.test_evaluator.metrics:
             if runner.rank == 0 and isinstance(metric, PredictionMetric) and metric.tables:
                 path = write_tables(metric.tables, runner.work_dir)
-                show_picture(runner.visualizer, path.stem, path, runner.iter)
+                show_picture(runner.visualizer, path.stem, path, finished_iterations(runner))
                 runner.logger.info(f'Accuracy by class, worst first: {path}, and test_pairs.csv, '
                                    'test_attributes.csv and test_objects.csv next to it')
 

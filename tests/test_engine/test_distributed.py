@@ -233,3 +233,7 @@ def test_the_scripts_train_and_test_on_two_processes(tmp_path):
     best = next((tmp_path / 'run').glob('best_*.pth'))
     script(tools / 'dist_test.sh', config, best, 2, '--work-dir', 'test')
     assert json.loads((tmp_path / 'test' / 'test_metrics.json').read_text()) == trained
+
+    small += ['runner_type=FlexibleRunner', 'strategy.type=DDPStrategy']
+    script(tools / 'dist_train.sh', config, 2, '--work-dir', 'flexible')
+    assert json.loads((tmp_path / 'flexible' / 'test_metrics.json').read_text()) == trained

@@ -93,6 +93,7 @@ def without(runner, kind):
 def test_a_test_reports_what_predict_delivers(run, checkpoint, tmp_path):
     runner = run(tmp_path, load_from=str(checkpoint))
     numbers = runner.test()
+    assert isinstance(runner._train_loop, dict)  # its data are not built for a test
     data = runner.test_dataloader.dataset
     labels = [data.get_data_info(i) for i in range(len(data))]
     answers = load(checkpoint, 'cpu').predict([info['img'] for info in labels])

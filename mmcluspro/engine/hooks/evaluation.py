@@ -18,7 +18,7 @@ from mmcluspro.models.heads import CompositionHead
 from mmcluspro.registry import HOOKS
 from mmcluspro.utils.files import write_text
 
-from .parts import czsl_metrics, find_hook, unwrap
+from .parts import czsl_metrics, find_hook, finished_iterations, unwrap
 
 
 @HOOKS.register_module()
@@ -51,7 +51,7 @@ class EvaluationHook(Hook):
     def __init__(self, prediction: bool = True) -> None:
         self.prediction = prediction
         self.chosen: Mapping[str, Chosen] = read_chosen({})
-        self._iteration: int | None = None  # of the weights that it was chosen for
+        self._is_current = False  # whether the weights are those that it was chosen for
         self._evaluation = Evaluation()
 
     def before_test(self, runner: Runner) -> None:
@@ -60,6 +60,10 @@ class EvaluationHook(Hook):
         if self.prediction and _composes(runner) and not any(
                 isinstance(metric, PredictionMetric) for metric in metrics):
             metrics.append(PredictionMetric())
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """The weights are about to change."""
+        self._is_current = False
 
     def before_val_epoch(self, runner: Runner) -> None:
         """Prepares a validation, which chooses the values."""
@@ -110,7 +114,7 @@ class EvaluationHook(Hook):
         """Keeps what the metrics chose."""
         self.chosen = {metric.world: metric.chosen
                        for metric in czsl_metrics(runner.val_evaluator)}
-        self._iteration = runner.iter
+        self._is_current = True
 
     def after_test_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Writes ``test_metrics.json``, and shows the numbers in TensorBoard and the like."""
@@ -120,18 +124,17 @@ class EvaluationHook(Hook):
             runner.logger.info(f'Test metrics: {path}')
             show_scalars(runner.visualizer, {f'test/{name}': value
                                              for name, value in (metrics or {}).items()},
-                         runner.iter)
+                         finished_iterations(runner))
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Saves the values with the weights that they were chosen for, and no others."""
-        # Not runner.iter: inside an iteration it still counts those before.
-        if self.chosen and self._iteration == checkpoint['meta'].get('iter'):
+        if self.chosen and self._is_current:
             checkpoint['meta']['calibration'] = chosen_meta(self.chosen)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         """Reads the values of the loaded weights, or clears them if the file has none."""
         self.chosen = read_chosen(checkpoint.get('meta', {}))
-        self._iteration = runner.iter if self.chosen else None
+        self._is_current = True
 
 
 def _composes(runner: Runner) -> bool:

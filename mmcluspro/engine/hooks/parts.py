@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import nn
 
 from mmcluspro.evaluation import CZSLMetric
@@ -20,6 +20,12 @@ def unwrap(model: nn.Module) -> Any:
 def is_resuming(runner: Runner) -> bool:
     """Whether the checkpoint that is being loaded is the one to resume, not one to test later."""
     return runner._resume and not runner._has_loaded
+
+
+def finished_iterations(runner: Runner) -> int:
+    """Iterations of the training; 0 in a test, where ``runner.iter`` would build its data."""
+    loop = runner._train_loop
+    return loop.iter if isinstance(loop, BaseLoop) else 0
 
 
 def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
