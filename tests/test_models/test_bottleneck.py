@@ -1,4 +1,5 @@
 import copy
+import re
 
 import pytest
 import torch
@@ -103,9 +104,19 @@ def test_width_scale_and_dropout(tower, images):
     assert not torch.equal(tower(images), tower(images))
 
 
-def test_a_tower_without_blocks_is_refused():
-    with pytest.raises(ValueError, match='ModifiedResNet has none. Use peft=dict'):
-        inject(load_clip('small_rn').visual, Bottleneck())
+@pytest.mark.parametrize('arch', ['small_rn', 'convnext_base', 'MobileCLIP2-S0'])
+def test_a_tower_without_blocks_is_refused_and_what_the_message_names_works(arch):
+    with torch.device('meta'):
+        visual = load_clip(arch).visual
+    with pytest.raises(ValueError, match=f'{type(visual).__name__} has none. Use peft=') as error:
+        inject(visual, Bottleneck())
+    instead = re.search(r'Use peft=(.*)\.$', str(error.value))[1]
+    assert inject(visual, eval(instead, dict(dict=dict)))
+
+
+def test_where_nothing_can_be_adapted_the_message_says_so():
+    with pytest.raises(ValueError, match=r'Sequential has none. Use peft=None\.'):
+        inject(nn.Sequential(nn.Conv2d(3, 4, 3)), Bottleneck())
 
 
 @pytest.mark.parametrize('options, message', [

@@ -3,6 +3,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from mmcluspro.models.zoo.caila import MIXTURE, CAILAVision, ConceptAdapters, running
@@ -93,6 +94,26 @@ def test_image_gradients_reach_adapters_norms_and_projection(with_cp):
     assert not untouched(backbone)
     frozen = [name for name, p in backbone.named_parameters() if not p.requires_grad]
     assert frozen and not [name for name in frozen if 'adapters' in name or '.ln_' in name]
+
+
+def test_fused_attention_changes_neither_features_nor_gradients():
+    fused = stir(CAILAVision('tiny_clip', mixture_from=1)).train()
+    torchs = copy.deepcopy(fused)
+    for block in torchs.visual.transformer.resblocks:
+        own = nn.MultiheadAttention(block.attn.embed_dim, block.attn.num_heads,
+                                    batch_first=block.attn.batch_first)
+        own.load_state_dict(block.attn.state_dict())
+        block.attn = own.requires_grad_(False)
+    image, found = torch.randn(2, 3, 48, 48), []
+    for backbone in (fused, torchs):
+        features = backbone(image)
+        parts = torch.stack([features.attribute, features.object, features.composition])
+        parts.pow(3).sum().backward()
+        found.append([parts.detach(), *(p.grad for p in backbone.parameters() if p.requires_grad)])
+    assert len(found[0]) == len(found[1]) > 1
+    for mine, theirs in zip(*found):
+        assert (mine - theirs).abs().max() <= 2e-6 * theirs.abs().max()
+    assert not [layer for layer in fused.modules() if type(layer) is nn.MultiheadAttention]
 
 
 def test_each_path_of_the_text_has_its_adapters(clip_head):

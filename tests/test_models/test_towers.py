@@ -263,6 +263,24 @@ def test_adapters_and_tokens_in_towers_of_timm(arch, width, towers):
         p.grad.abs().sum() > 0 for name, p in learned if '.up.' in name)
 
 
+@pytest.mark.parametrize('arch', [
+    'MobileCLIP2-S0', pytest.param('convnext_base', marks=SLOW)])
+def test_a_token_of_convolutions_is_the_feature_of_a_map_that_repeats_its_place(arch):
+    torch.manual_seed(0)
+    backbone = CLIPVision(arch, out_tokens=True).eval()
+    side, (trunk, head) = backbone.own_pixels.size, (backbone.visual.trunk, backbone.visual.head)
+    with torch.no_grad():
+        tokens, f = backbone(image := torch.randn(1, 3, side, side))
+        places = trunk.forward_features(image)
+        height, width = places.shape[2:]
+        expected = [head(trunk.forward_head(places[..., row:row + 1, column:column + 1].expand(
+            -1, -1, height, width))) for row in range(height) for column in range(width)]
+    assert height == width == side // 32 and torch.equal(tokens[:, 0], f)
+    expected = torch.stack(expected, dim=1)
+    assert expected.std(1).max() > 0
+    torch.testing.assert_close(tokens[:, 1:], expected, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize('fields, message', [
     (dict(peft=dict(type='mmcluspro.Bottleneck')), 'needs transformer blocks .* has none. Use '),
     (dict(out_layers=(0, )), 'out_layers needs a vision transformer'),

@@ -16,10 +16,12 @@ from mmcluspro.registry import MODELS
 from .lora import (
     FusedAttention,
     Injected,
+    LoRA,
     Targets,
     adaptable_attention,
     match_targets,
     replace_module,
+    targets_by_kind,
 )
 
 TIMM_BLOCKS = (Block, EvaBlock)
@@ -148,7 +150,7 @@ class Bottleneck:
         if not blocks:
             raise ValueError(f"peft.type='mmcluspro.Bottleneck' needs transformer blocks of "
                              f'open_clip or timm, and {type(module).__name__} has none. Use '
-                             "peft=dict(type='mmcluspro.LoRA').")
+                             f'{_instead(module)}.')
         matched = match_targets(
             [f'{name}.{branch}' for name in blocks for branch in ('attn', 'mlp')], self.targets)
         adapted: dict[str, AdaptedBlock] = {}
@@ -161,6 +163,15 @@ class Bottleneck:
         for name, block in adapted.items():
             replace_module(module, name, block)
         return matched
+
+
+def _instead(tower: nn.Module) -> str:
+    """The field ``peft`` that fits a tower without blocks."""
+    if targets_by_kind(tower):
+        return "peft=dict(type='mmcluspro.LoRA')"
+    ends = sorted({name.rpartition('.')[2] for name in LoRA.names(tower)})
+    named = [end for end in ends if not end.isdigit()]  # '0' of a downsampling says nothing
+    return f"peft=dict(type='mmcluspro.LoRA', targets={named})" if named else 'peft=None'
 
 
 def _is_block(layer: nn.Module) -> bool:

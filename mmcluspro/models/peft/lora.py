@@ -529,7 +529,7 @@ class LoRA:
         self.options: dict[str, Any] = dict(rank=rank, scale=alpha / rank, drop_rate=drop_rate)
 
     def inject(self, module: nn.Module) -> list[str]:
-        names = self._names(module)
+        names = self.names(module)
         if self.targets is None:
             chosen = {*targets_by_kind(module)}
             if not chosen:
@@ -568,7 +568,7 @@ class LoRA:
         return matched
 
     @staticmethod
-    def _names(module: nn.Module) -> list[str]:
+    def names(module: nn.Module) -> list[str]:
         """Names of the targets there are."""
         names: list[str] = []
         for name, layer in module.named_modules():

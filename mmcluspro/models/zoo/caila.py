@@ -22,7 +22,7 @@ from mmcluspro.models.backbones import CLIPVision
 from mmcluspro.models.candidates import Candidates
 from mmcluspro.models.heads import ThreePathHead
 from mmcluspro.models.heads.three_path import Fusion
-from mmcluspro.models.peft import Injected
+from mmcluspro.models.peft import Injected, fuse_attention
 from mmcluspro.models.state import declare_restorable
 from mmcluspro.models.structures import PATHS, Features, Logits, Texts, TrainStep
 from mmcluspro.models.text import CLIPText
@@ -189,6 +189,7 @@ class CAILAVision(CLIPVision):
             raise ValueError(f'backbone.mixture_from must lie in [0, {len(blocks)}), the blocks of '
                              f'the tower, got {mixture_from}.')
         inject_concepts(blocks, CONCEPTS, reduction, self.mixture_from)
+        fuse_attention(self.visual)
 
     def forward(self, x: Tensor) -> Features:
         """Encodes images (B, 3, H, W) to f_a, f_o and f_c, (B, D) each, not normalised."""
