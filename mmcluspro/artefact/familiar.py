@@ -100,7 +100,8 @@ class Familiar(NamedTuple):
         looks, threshold = (saved.get(name) if isinstance(saved, Mapping) else None
                             for name in cls._fields)
         if not isinstance(looks, Tensor) or looks.dtype != torch.float16 or (
-                looks.ndim != 2 or looks.shape[1] != WIDTH or not 1 < len(looks) <= MOST_TRAIN
+                looks.layout != torch.strided or looks.is_meta or looks.ndim != 2
+                or looks.shape[1] != WIDTH or not 1 < len(looks) <= MOST_TRAIN
                 or not bool(looks.isfinite().all())):
             raise ValueError('the looks of training pictures are damaged')
         if isinstance(threshold, bool) or not isinstance(threshold, float) or not (

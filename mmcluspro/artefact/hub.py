@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -67,12 +68,12 @@ def model_file(name: str | Path) -> str:
     text = str(name)
     if text.startswith(HUB):
         return _in_folder(_fetched(text))
-    path = Path(text).expanduser()
-    if path.is_dir():
-        return _in_folder(path)
-    # A file of this name in the current folder is the user's.
-    shipped = None if path.exists() else shipped_model(text)
-    return str(shipped or text)
+    path, shipped = Path(text).expanduser(), shipped_model(text)
+    if shipped is not None and path.exists():
+        warnings.warn(f'{path.resolve()} is read, not the model of mmcluspro of the same name.',
+                      stacklevel=2)
+        shipped = None
+    return _in_folder(path) if path.is_dir() else str(shipped or text)
 
 
 def write_folder(model: TrainedModel, folder: Path, standalone: bool,

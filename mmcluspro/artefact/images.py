@@ -141,7 +141,9 @@ class Preprocessor:
                 'The checkpoint does not say how pictures are prepared in a way that can be built: '
                 f'{description.get("no_preparation", "it has no preparation")}. Give the config '
                 'file of the training with --config FILE (config=…).')
-        self.pipeline = config_pipeline(config) if found is None else None
+        own = config if found is None else None
+        self.described = None if own is None else pipeline_of(own)
+        self.pipeline = None if own is None else config_pipeline(own)
         self.decoder: str = 'cv2' if found is None else found['decoder']
         self.background = colour(background) if background is not None else (
             found or {}).get('background', WHITE)
@@ -149,6 +151,12 @@ class Preprocessor:
         if size and found is not None and not self.steps:
             pixels = tower_pixels(description['model']['backbone']) or Pixels.of()
             self.steps = describe_pipeline(pixels.replace(dict(size=size)).steps())['steps']
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain data: what is equal here prepares a file in the same way."""
+        return dict(pipeline=self.described, decoder=self.decoder, background=self.background,
+                    steps=self.steps)
 
     def __call__(self, item: Item) -> tuple[Any, str | None]:
         """Reads one image.

@@ -138,8 +138,14 @@ def read_checkpoint(checkpoint: str | Path) -> CheckpointFile:
     return CheckpointFile(name, state, meta)
 
 
-def check_state(state: dict[Any, Any], name: str) -> None:
-    """Refuses weights of other types, and values that are not finite."""
+def check_state(state: dict[Any, Any], name: str, part: str = 'state_dict') -> None:
+    """Refuses tensors of other types, and values that are not finite.
+
+    Args:
+        state (dict): Tensors by key.
+        name (str): Of the file, for messages.
+        part (str): Of the file. Defaults to 'state_dict'.
+    """
     for key, value in state.items():
         if not isinstance(key, str) or not isinstance(value, Tensor):
             what = f'a {type(value).__name__} was found where a tensor is expected'
@@ -151,7 +157,7 @@ def check_state(state: dict[Any, Any], name: str) -> None:
             what = 'a tensor claims more numbers than the file holds'
         else:
             continue
-        raise FileError(name, what, TRAIN_AGAIN, f'state_dict, key {shown(key)}')
+        raise FileError(name, what, TRAIN_AGAIN, f'{part}, key {shown(key)}')
     wrong = [key.removeprefix('state_dict.')
              for key in non_finite_tensors(dict(state_dict=state))]
     if wrong:
@@ -159,7 +165,7 @@ def check_state(state: dict[Any, Any], name: str) -> None:
             name, f'the weights of {len(wrong)} of {len(state)} tensors are not finite (NaN or '
             'infinite): the training diverged, or the file is damaged',
             'Take an earlier checkpoint of the run, or copy the file again.',
-            f'state_dict, key {shown(wrong[0])}')
+            f'{part}, key {shown(wrong[0])}')
 
 
 def _space(dataset: Any) -> CompositionSpace:

@@ -1,6 +1,7 @@
 """Files to share: what prediction needs of a trained model, and nothing else of the run."""
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmcluspro.errors import FileError, reason_of
 from mmcluspro.evaluation.calibration import chosen_meta
 from mmcluspro.models.sources import DEFAULT, DINO_FILES, FILE, TINY, tag_activation
 from mmcluspro.models.state import restorable_keys, training_only_prefixes
 from mmcluspro.models.text import WordTableText
 from mmcluspro.utils.digest import sha256
 from mmcluspro.utils.files import atomic_path, writable
-from mmcluspro.utils.safe_load import SUFFIX, load_from_local, tensor_bytes
+from mmcluspro.utils.safe_load import SUFFIX, load_from_local, tensor_bytes, tensors_of
 
 from .hub import write_folder
 from .load import TRAIN_AGAIN, CheckpointFile, check_state
@@ -114,9 +116,21 @@ def published(checkpoint: Any, name: str) -> dict[str, Any]:
     found = meta.get('training_only')
     prefixes = tuple(part for part in found if isinstance(part, str) and part) if isinstance(
         found, (list, tuple)) else ()
-    return dict(meta={key: meta[key] for key in KEPT_META if key in meta},
+    kept = {key: meta[key] for key in KEPT_META if key in meta}
+    try:
+        check_state(dict(tensors_of(kept)), name, 'meta')
+        json.dumps(kept, default=_stands_for)
+    except (TypeError, RecursionError) as error:
+        raise FileError(name, f'it holds something else than plain data ({reason_of(error)})',
+                        TRAIN_AGAIN, 'meta') from None
+    return dict(meta=kept,
                 state_dict={key: value for key, value in file.state.items()
                             if not key.startswith(prefixes)})
+
+
+def _stands_for(value: Any) -> None:
+    if not isinstance(value, (Tensor, np.generic)):
+        raise TypeError(f'a {type(value).__name__}')
 
 
 def write_file(content: Mapping[str, Any], path: Path, named: bool = False) -> Path:

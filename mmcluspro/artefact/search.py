@@ -92,8 +92,10 @@ def indexed(model: TrainedModel, files: Sequence[str], batch_size: int = 32,
     """
     digest = arrays_digest({key: weight.detach().float().cpu().numpy()
                             for key, weight in model.weights().items()})
-    kept = KeptFeatures(dict(backbone=digest, pool=None, fingerprint=None, preprocessor=None,
-                             pipeline=model.spec.get('preparation')))
+    config = {} if model.config is None else model.config
+    kept = KeptFeatures(dict(backbone=model.spec.get('model') or config.get('model'), pool=None,
+                             fingerprint=digest, preprocessor=None,
+                             pipeline=model.prepare.facts))
     left = iter(files)
     with Progress('indexing', len(files), silent=not progress) as bar:
         while names := list(islice(left, batch_size)):

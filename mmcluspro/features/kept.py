@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine.logging import print_log
 
+from mmcluspro.datasets.pictures import check_plain_file
 from mmcluspro.errors import reason_of
 from mmcluspro.utils.digest import checksum, content_digest, file_digest
 from mmcluspro.utils.download import kept_folder
@@ -36,17 +38,22 @@ class KeptFeatures:
         for path in sorted(self.folder.glob('*.npy')):
             table = _read(path)
             if table is None:
-                remove(self.folder, path)
+                with suppress(OSError):
+                    remove(self.folder, path)
             else:
                 self.rows.update(zip(table['key'].tolist(), table['feature']))
 
     def find(self, files: Iterable[str | Path]) -> tuple[list[bytes], list[np.ndarray | None]]:
-        """Digests of files, and the features of those that are known."""
-        keys = [file_digest(file).encode() for file in files]
+        """Digests of files, b'' for those that cannot be read, and the features that are known."""
+        keys = [_digest(file) for file in files]
         return keys, [self.rows.get(key) for key in keys]
 
     def add(self, keys: Sequence[bytes], features: np.ndarray) -> None:
-        """Keeps features (n, D) by the digests of their photographs."""
+        """Keeps features (n, D) by the digests of their photographs; those without one are not."""
+        there = np.array([bool(key) for key in keys])
+        keys, features = [key for key in keys if key], features[there]
+        if not keys:
+            return
         table = np.empty(len(keys), [('key', 'S32'), ('feature', '<f4', features.shape[1:])])
         table['key'], table['feature'] = keys, features
         path = self.folder / f'{checksum(table.view(np.uint8))}.npy'
@@ -57,6 +64,14 @@ class KeptFeatures:
         except OSError as error:
             print_log(f'Features cannot be kept for other runs ({reason_of(error)}).', 'current',
                       logging.WARNING)
+
+
+def _digest(file: str | Path) -> bytes:
+    try:
+        check_plain_file(str(file))
+        return file_digest(file).encode()
+    except (OSError, ValueError):  # who reads it says why
+        return b''
 
 
 def _read(path: Path) -> np.ndarray | None:

@@ -128,6 +128,7 @@ ITEMS = dict(APPEND=1, SETITEM=2)
 VALUES = (torch.dtype, torch.layout, torch.qscheme)
 EMPTY = {'EMPTY_TUPLE', 'EMPTY_LIST', 'EMPTY_DICT', 'EMPTY_SET'}
 TIMES, SPARE = 8, 1 << 16  # what calls may take: so much for each byte of the file, and this
+DEEPEST = 200  # lists in lists; those of a training are about ten deep
 
 
 class Name(str):
@@ -221,6 +222,7 @@ def check_pickle(stream: BinaryIO, name: str) -> None:
                 stack[-1] = [stack[-1], args]
         elif code not in ('PROTO', 'STOP'):
             raise ValueError(f'the operation {code}, which torch does not write')
+    _check_nesting(stack[-1], TIMES * (stream.tell() - start) + SPARE, name)
 
 
 def _named_by_user() -> set[str]:
@@ -262,6 +264,20 @@ def _size(value: Any, most: int, name: str) -> int:
             raise FileError(name, 'its few bytes would fill the memory', 'Do not use it: '
                             'torch.save writes no such file.')
     return size
+
+
+def _check_nesting(value: Any, most: int, name: str) -> None:
+    """Refuses what no walk over the content would get through: too deep, or lists that share lists
+    so that few bytes are very many values."""
+    rest, seen = [(value, 0)], 0
+    while rest:
+        item, depth = rest.pop()
+        if isinstance(item, list):
+            seen += len(item)
+            rest.extend((part, depth + 1) for part in item if isinstance(part, list))
+        if seen > most or depth > DEEPEST:
+            raise FileError(name, 'its lists and dicts are nested without end', 'Do not use it: '
+                            'training writes no such file.')
 
 
 def refusal(name: str, culprit: str) -> FileError:
@@ -314,17 +330,20 @@ def read_tensor_bytes(data: bytes, name: str) -> dict[str, Any]:
     try:
         header, body = _parts(data)
         told = json.loads(header.pop('__metadata__', {}).get(KEY, 'null'))
+        known = isinstance(told, dict) and isinstance(told.get('meta'), dict)
+        whole = known and told.get('sha256') == _digest(told['meta'], header, body)
         state = load(data)
+        meta = _filled(told['meta'], state) if whole else {}
     except (ValueError, RecursionError, AttributeError, TypeError, SafetensorError) as error:
         raise FileError(name, f'it is not a safetensors file, or damaged ({reason_of(error)})',
                         COPY_AGAIN) from error
-    if not isinstance(told, dict) or not isinstance(told.get('meta'), dict):
+    if not known:
         raise FileError(name, f'its header has no {KEY!r}: it is not an mmcluspro model',
                         'Give a file that training or mmcluspro publish wrote.')
-    if told.get('sha256') != _digest(told['meta'], header, body):
+    if not whole:
         raise FileError(name, 'its content does not fit its checksum: it is damaged, or was '
                         'changed', COPY_AGAIN)
-    return dict(meta=_filled(told['meta'], state), state_dict=state)
+    return dict(meta=meta, state_dict=state)
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -364,7 +383,7 @@ def non_finite_tensors(checkpoint: Mapping[str, Any]) -> list[str]:
     """
     found = []
     for part in PARTS:
-        for name, tensor in _tensors(checkpoint.get(part), part):
+        for name, tensor in tensors_of(checkpoint.get(part), part):
             if not tensor.is_floating_point():
                 continue
             bad = tensor.isnan() if name.endswith('mask') else ~tensor.isfinite()
@@ -373,15 +392,16 @@ def non_finite_tensors(checkpoint: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+def tensors_of(value: Any, name: str = '') -> Iterator[tuple[str, Tensor]]:
+    """The tensors in containers, with their dotted names, which begin with ``name``."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _tensors(item, f'{name}.{key}')
+            yield from tensors_of(item, f'{name}.{key}'.lstrip('.'))
     elif isinstance(value, (list, tuple)):
         for place, item in enumerate(value):
-            yield from _tensors(item, f'{name}.{place}')
+            yield from tensors_of(item, f'{name}.{place}')
 
 
 HTTP = ('http://', 'https://')

@@ -1,5 +1,6 @@
 """TrainedModel.save, the model that comes with the package, and search."""
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -59,8 +60,25 @@ def test_the_model_of_the_package_is_that_of_its_card(tmp_path, monkeypatch):
     answer, = model.predict(str(ROOT / 'docs' / 'images' / 'glowing_star.png'))
     assert (answer.best.attribute, answer.best.object) == ('glowing', 'star')
     assert len(model.classes) == 144 and model.calibration() is not None
-    Path('cluspro_shapes').write_text('mine')  # the user's own file comes first
-    with pytest.raises(ValueError, match='cluspro_shapes.* cannot be read as a checkpoint'):
+
+
+def test_it_predicts_into_a_file(folder, capsys):
+    assert main(['predict', 'cluspro_shapes', 'pictures', '--out', 'a.csv', '--device', 'cpu']) == 0
+    assert main(['predict', str(WEIGHTS / 'cluspro_shapes.safetensors'), 'pictures', '--out',
+                 'a.csv', '--device', 'cpu']) == 0  # the same model goes on with its file
+    assert 'Nothing was left to do' in capsys.readouterr().out
+
+
+def test_what_has_its_name_in_the_current_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hides, said = Path('cluspro_shapes'), f'{tmp_path}/cluspro_shapes is read, not the model of'
+    hides.mkdir()
+    with pytest.warns(UserWarning, match=said), pytest.raises(FileNotFoundError, match='not exist'):
+        load('cluspro_shapes', 'cpu')
+    hides.rmdir()
+    hides.write_text('mine')  # what is the user's comes first
+    with pytest.warns(UserWarning, match=said), (
+            pytest.raises(ValueError, match='cluspro_shapes.* cannot be read as a checkpoint')):
         load('cluspro_shapes', 'cpu')
 
 
@@ -101,6 +119,31 @@ def test_only_new_and_changed_photographs_are_computed(folder, monkeypatch):
     with pytest.warns(UserWarning, match='broken.png cannot be read and is left out'):
         third = model.search('red star', folder, top_k=99)
     assert computed == [1] and len(third) == len(first)
+
+
+def test_features_of_another_preparation_are_not_taken(folder):
+    pixels = np.full((48, 48, 4), 255, np.uint8)
+    pixels[12:36, 12:36] = 200, 30, 30, 255
+    pixels[:8, :, 3] = 0
+    Image.fromarray(pixels).save('clear.png')
+    found = []
+    for background in (None, 'white', 'red', 'black'):
+        model = load('cluspro_shapes', 'cpu', background=background)
+        found.append(model.search('red star', 'clear.png')[0].probability)
+        expected = float(model.scores('clear.png', pairs=[('red', 'star')]))
+        assert found[-1] == pytest.approx(expected, rel=1e-4)
+    assert found[0] == found[1] and len(set(found)) == 3
+
+
+def test_what_cannot_be_opened_is_left_out_with_its_reason(folder):
+    (folder / 'gone.png').symlink_to('nowhere')
+    os.mkfifo(folder / 'pipe.png')  # would be read for ever
+    with pytest.warns(UserWarning) as said:
+        found = load('cluspro_shapes', 'cpu').search('red star', folder, top_k=99)
+    texts = [str(warning.message) for warning in said]
+    assert any('gone.png cannot be read and is left out: ' in text for text in texts)
+    assert any('pipe.png cannot be read' in text and 'it is a pipe' in text for text in texts)
+    assert len(found) == len(list(folder.iterdir())) - 2
 
 
 @pytest.mark.parametrize('words, pair', [

@@ -78,7 +78,8 @@ def test_a_checkpoint_keeps_it_and_damage_is_named(cluspro_file, zero_shot, tmp_
     assert kept.threshold == zero_shot.model.familiar.threshold
     assert torch.equal(kept.looks, zero_shot.model.familiar.looks)
     for change in (dict(threshold=float('nan')), dict(threshold=True), dict(looks=[1.0]),
-                   dict(looks=kept.looks[:, :3]), dict(looks=kept.looks * torch.inf)):
+                   dict(looks=kept.looks[:, :3]), dict(looks=kept.looks * torch.inf),
+                   dict(looks=kept.looks.to_sparse()), dict(looks=kept.looks.to('meta'))):
         content['meta']['familiar'] = {**kept.to_meta(), **change}
         torch.save(content, tmp_path / 'damaged.pth')
         with pytest.raises(FileError, match='meta.familiar'):

@@ -9,10 +9,12 @@ import pytest
 import torch
 
 import mmcluspro
+from mmcluspro.artefact.save import publish
 from mmcluspro.artefact.spec import describe
 from mmcluspro.artefact.towers import limited
 from mmcluspro.datasets import CompositionSpace, ShapesCZSL
 from mmcluspro.datasets.layout import read_metadata, row_faults
+from mmcluspro.engine.resuming import find_resumable
 from mmcluspro.errors import DownloadError, FileError, shown
 from mmcluspro.models.clip import read_weights
 from mmcluspro.models.text.encoder import TextEncoder
@@ -66,8 +68,7 @@ def test_a_model_larger_than_its_file_is_not_built(part, attack):
 @pytest.mark.parametrize('backbone', [
     dict(type='VisionTransformer', arch='b', img_size=4096, patch_size=1),
     dict(type='VisionTransformer', arch=dict(LARGE, num_layers=10**9)),
-    dict(type='CLIPVision', arch='tiny_clip', img_size=10**9),
-    dict(type='LoRA', rank=bomb())])
+    dict(type='CLIPVision', arch='tiny_clip', img_size=10**9)])
 def test_numbers_out_of_bounds_are_refused(backbone, attack):
     with pytest.raises(FileError, match='the description was refused'):
         attack(backbone)
@@ -76,11 +77,28 @@ def test_numbers_out_of_bounds_are_refused(backbone, attack):
 @pytest.mark.parametrize('meta', [
     dict(calibration=bomb()), dict(description=bomb()), dict(dataset_meta=bomb()),
     dict(description=dict(format=bomb(), model=bomb())),
-    dict(dataset_meta=dict(space=dict(attributes=bomb())))])
-def test_lists_in_lists_do_not_fill_the_memory(meta, attack):
-    with pytest.raises(FileError) as refused:
-        attack(**meta)
-    assert len(str(refused.value)) < 1000
+    dict(dataset_meta=dict(space=dict(attributes=bomb()))), dict(epoch=bomb()),
+    dict(familiar=dict(looks=bomb())), dict(backbone=dict(type='LoRA', rank=bomb()))])
+def test_lists_in_lists_do_not_fill_the_memory(meta, attack, tmp_path):
+    for use in (lambda: attack(**meta), lambda: publish(tmp_path / 'evil.pth', tmp_path / 'x')):
+        with pytest.raises(FileError, match='nested without end') as refused:
+            use()
+        assert len(str(refused.value)) < 1000
+
+
+def nested(depth):
+    found = [torch.ones(1)]
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize('optimizer', [bomb(), nested(250)], ids=['shared', 'deep'])
+def test_resume_passes_over_an_optimizer_that_no_walk_ends_in(optimizer, tmp_path, capsys):
+    torch.save(dict(state_dict={}, optimizer=nested(60)), tmp_path / 'epoch_1.pth')
+    torch.save(dict(state_dict={}, optimizer=optimizer), tmp_path / 'epoch_2.pth')
+    assert find_resumable(tmp_path) == tmp_path / 'epoch_1.pth'
+    assert 'epoch_2.pth: its lists and dicts are nested without end' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('tensor', [

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import runpy
+import struct
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from mmcluspro import load
 from mmcluspro.artefact.save import publish
 from mmcluspro.engine.launch import build_runner, read_config
+from mmcluspro.errors import FileError
 from mmcluspro.models.heads import ClusProHead
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.safe_load import load_checkpoint, safe_load
@@ -156,6 +158,37 @@ def test_another_file_is_refused_in_words(tmp_path, content, message):
         publish(tmp_path / 'other.pth', tmp_path / 'out.pth')
 
     assert not list(tmp_path.glob('*out*'))
+
+
+@pytest.mark.parametrize('meta, message', [
+    (dict(familiar=dict(looks=torch.zeros(1, 29).half().expand(10**9, 29))), 'claims more numbers'),
+    (dict(familiar=dict(looks=torch.zeros(9, 29).to_sparse())), "key 'familiar.looks': a tensor"),
+    (dict(word_vectors=dict(vectors=torch.zeros(2, 3, device='meta'))), 'a tensor of'),
+    (dict(epoch={1, 2}), 'something else than plain data'),
+    (dict(epoch={(1, 2): 3}), 'something else than plain data')],
+    ids=['1e9 rows', 'sparse', 'meta', 'set', 'keys'])
+def test_what_is_no_plain_data_is_not_published(trained, tmp_path, meta, message):
+    content = torch.load(trained, weights_only=False)
+    content['meta'].update(meta)
+    torch.save(content, tmp_path / 'other.pth')
+    with pytest.raises(FileError, match=f'other.pth, meta.*{message}'):
+        publish(tmp_path / 'other.pth', tmp_path / 'out.pth')
+    assert not list(tmp_path.glob('*out*'))
+
+
+def test_a_header_nested_to_the_limit_of_python_is_refused(handed_out, tmp_path):
+    data = handed_out.read_bytes()
+    end = 8 + int.from_bytes(data[:8], 'little')
+    header = json.loads(data[8:end])
+    told = json.loads(header['__metadata__']['mmcluspro'])
+    deep = '[' * 900 + ']' * 900
+    told['meta']['epoch'] = 'X'
+    header['__metadata__']['mmcluspro'] = json.dumps(told).replace('"X"', deep)
+    text = json.dumps(header).encode()
+    (tmp_path / 'deep.safetensors').write_bytes(
+        struct.pack('<Q', len(text)) + text + data[end:])
+    with pytest.raises(FileError, match='damaged'):
+        load(tmp_path / 'deep.safetensors')
 
 
 def test_the_tool_says_the_name_and_refuses_without_a_traceback(
