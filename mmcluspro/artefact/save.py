@@ -163,6 +163,8 @@ def with_towers(model: TrainedModel, content: Mapping[str, Any]) -> dict[str, An
     towers: dict[str, Tensor] = {
         key: weight.detach().half() for key, weight in restorable_keys(network).items()}
     meta = {key: value for key, value in content['meta'].items() if key != 'towers'}
+    if 'tokenizer' in content['meta'].get('towers', {}):  # the only one that is not in the file
+        meta['towers'] = dict(tokenizer=content['meta']['towers']['tokenizer'])
     towers |= {key: value for key, value in network.state_dict().items()
                if key.startswith(('backbone.', 'head.text.'))}
     return dict(content, meta=dict(meta, description=description),

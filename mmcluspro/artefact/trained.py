@@ -38,6 +38,7 @@ from mmcluspro.models.structures import Features, Scores, Texts
 from mmcluspro.models.text import WordTableText
 from mmcluspro.registry import MODELS
 from mmcluspro.utils.device import find_device, reader_threads
+from mmcluspro.utils.digest import file_digest
 from mmcluspro.utils.download import find_kept
 from mmcluspro.utils.progress import Progress
 
@@ -150,6 +151,7 @@ class TrainedModel:
                     files[part] = str(kept)
             spec = file.spec(modules)
             network = build_model(spec['model'], space, file.state, file.name, files)
+            _compare_tokenizer(file, files)
             found = cls(network, spec, read_chosen(file.meta), **own)
         else:
             found = cls.of(_build_config(config, space, file), config, read_chosen(file.meta),
@@ -519,6 +521,15 @@ class TrainedModel:
             chunk, read = waiting.pop(0)
             yield chunk, list(read)
             waiting += [(more, pool.map(self.prepare, more)) for more in islice(chunks, 1)]
+
+
+def _compare_tokenizer(file: CheckpointFile, files: Mapping[str, str]) -> None:
+    """Warns about another tokenizer file: nothing else would show that words are read otherwise."""
+    expected, given = file.towers().get('tokenizer'), files.get('tokenizer')
+    if expected and given and file_digest(given, 'sha256') != expected:
+        warnings.warn(f'{given} is not the tokenizer file that {file.name} was trained with, whose '
+                      f'SHA-256 is {expected}: if it reads words otherwise, the answers are wrong.',
+                      stacklevel=3)
 
 
 def _fill(network: CompositionalClassifier, file: CheckpointFile) -> None:

@@ -76,6 +76,9 @@ def test_files_of_frozen_towers_are_found_in_a_config(own, inner, text, found, t
     backbone = dict(type='P', pretrained=own, **(
         dict(backbone=dict(pretrained=inner)) if inner else {}))
     assert weight_files(dict(backbone=backbone, head=dict(text=dict(pretrained=text)))) == found
+    words = dict(pretrained=text, tokenizer='words.model')
+    assert weight_files(dict(backbone=backbone, head=dict(text=words))) == dict(
+        found, tokenizer='words.model')
 
 
 # Others.

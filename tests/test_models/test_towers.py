@@ -3,6 +3,8 @@ import copy
 import importlib.util
 import io
 import json
+import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,11 @@ from open_clip import factory
 from PIL import Image
 from torch import nn
 
+import mmcluspro
 from mmcluspro.artefact import TrainedModel
 from mmcluspro.artefact.images import list_images
 from mmcluspro.artefact.spec import describe_pipeline
+from mmcluspro.cli import main
 from mmcluspro.datasets.pictures import apply_steps
 from mmcluspro.engine.configs import merge_options, pixel_notes
 from mmcluspro.engine.launch import read_config
@@ -359,6 +363,43 @@ def test_words_of_a_tokenizer_file_without_start_token(arch, towers, vocabulary)
     learns = CLIPText(['wet', 'dry'], ['cat', 'dog'], arch, tokenizer=vocabulary)
     sum(features.sum() for features in learns(pairs)).backward()
     assert all(p.grad.abs().sum() > 0 for p in learns.prompt.parameters())
+
+
+def test_a_trained_checkpoint_asks_for_its_tokenizer_and_knows_another(
+        towers, vocabulary, photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path / 'torch'))
+    arch = towers('ViT-B-32-SigLIP2-256')
+    torch.save(open_clip.create_model(arch).state_dict(), 'weights.pt')
+    here = shutil.copy(vocabulary, tmp_path / 'here.model')
+    data = mmcluspro.load_dataset(photos / 'table.csv')
+    model = mmcluspro.create_model('csp', data, clip=dict(
+        arch=arch, pretrained=str(tmp_path / 'weights.pt'), tokenizer=str(here)))
+    mmcluspro.train(model, data, epochs=1, work_dir='run')
+    files = [str(photos / f'{i}.png') for i in range(4)]
+    new = [('red', 'boots'), ('blue', 'sky')]
+    expected = [answer.best for answer in model.predict(files, workers=0, pairs=new)]
+    saved = model.save('folder/')
+    model.save('alone.safetensors', standalone=True)
+    elsewhere = here.rename(tmp_path / 'elsewhere.model')
+    get_tokenizer.cache_clear()
+
+    for path in (model.name, saved):
+        with warnings.catch_warnings():
+            warnings.filterwarnings('error', message='.*is not the tokenizer')
+            again = mmcluspro.load(path, 'cpu', weights=dict(tokenizer=elsewhere))
+        found = again.predict(files, workers=0, pairs=new)
+        assert [answer.best for answer in found] == expected
+    with pytest.raises(ValueError, match='Give that file with --weights tokenizer=FILE'):
+        mmcluspro.load(saved, 'cpu')
+    assert main(['predict', 'alone.safetensors', files[0], '--weights', f'tokenizer={elsewhere}',
+                 '--device', 'cpu']) == 0
+    assert f'{files[0]}: ' in capsys.readouterr().out
+    content = elsewhere.read_bytes()
+    elsewhere.write_bytes(content + b'\x1a\x00')
+    for path in (model.name, saved, 'alone.safetensors'):
+        with pytest.warns(UserWarning, match='elsewhere.model is not the tokenizer file that'):
+            mmcluspro.load(path, 'cpu', weights=dict(tokenizer=elsewhere))
 
 
 def test_a_tokenizer_json_reads_like_its_library(tmp_path, towers):

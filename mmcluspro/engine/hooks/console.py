@@ -144,17 +144,18 @@ def next_commands(checkpoint: str, dataset: Any = None,
 
 
 def weight_files(model: Mapping[str, Any]) -> dict[str, str]:
-    """Local files that the frozen towers of a config came from, by their parts.
+    """Local files that the frozen towers of a config and its tokenizer came from, by their parts.
 
     Args:
         model (Mapping): Field ``model`` of a config.
     """
     backbone = model.get('backbone') or {}
-    inner = backbone.get('backbone')
+    inner, text = backbone.get('backbone'), (model.get('head') or {}).get('text')
     return {part: file for part, file in (
         ('backbone', _file_of(inner or backbone)),
         ('projection', _file_of(dict(backbone, backbone=None)) if inner else None),
-        ('text', _file_of((model.get('head') or {}).get('text')))) if file}
+        ('text', _file_of(text)),
+        ('tokenizer', text.get('tokenizer') if isinstance(text, Mapping) else None)) if file}
 
 
 def _file_of(part: Any) -> str | None:

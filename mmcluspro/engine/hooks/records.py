@@ -13,6 +13,7 @@ from mmcluspro.datasets.names import RULES
 from mmcluspro.errors import reason_of
 from mmcluspro.models.state import training_only_prefixes
 from mmcluspro.registry import HOOKS
+from mmcluspro.utils.digest import file_digest
 from mmcluspro.utils.download import keep_file
 
 from .console import weight_files
@@ -135,10 +136,14 @@ class DescriptionHook(Hook):
 
 
 def _keep_towers(runner: Runner) -> dict[str, str]:
-    """SHA-256 of the files that frozen towers came from, by the part of the model."""
+    """SHA-256 of the files that frozen towers came from, by the part of the model.
+
+    That of the tokenizer is only written down: what it means depends on its name and its neighbour.
+    """
     files = weight_files(runner.cfg.get('model') or {})
     try:
-        return {part: keep_file(file) for part, file in files.items()}
+        return {part: file_digest(file, 'sha256') if part == 'tokenizer' else keep_file(file)
+                for part, file in files.items()}
     except OSError as error:
         given = ' '.join(f'{part}={file}' for part, file in files.items())
         runner.logger.warning(f'The frozen weights cannot be kept on this machine '
