@@ -1,32 +1,28 @@
 """Config, process group, ranks and generators before and around a training."""
 import argparse
+import multiprocessing
 import os
 import random
 import re
 import signal
+import socket
+import subprocess
+import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from mmengine.config import Config, ConfigDict
-from mmengine.dist import get_rank
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.dataset import DefaultSampler
+from torch.utils.data import DataLoader, SequentialSampler
 
-from mmcluspro.engine import ranks, signals
-from mmcluspro.engine import resuming as loops
-from mmcluspro.engine.configs import (
-    _of_the_labels,
-    check_shared_memory,
-    place_clip,
-    place_data,
-)
+from mmcluspro.engine.configs import check_shared_memory, place_clip, place_data
 from mmcluspro.engine.launch import apply_options, load_config, start_cpu_process_group
 from mmcluspro.engine.messages import ConfigError, message, raised_here
-from mmcluspro.engine.resuming import generator_state, restore_generators
-from mmcluspro.engine.runner import ResumableRunner
-from mmcluspro.engine.signals import STOP, StopSignals
-from mmcluspro.utils.locks import _busy
+from mmcluspro.engine.resuming import Position, endless, generator_state, restore_generators
+from mmcluspro.engine.signals import StopSignals
 
 
 def flags(config, **own):
@@ -37,20 +33,18 @@ def flags(config, **own):
 
 @pytest.mark.parametrize('workers, persistent, found', [
     (2, True, True), (0, True, None), (2, False, None)])
-def test_loaders_get_defaults_that_a_config_can_override(workers, persistent, found, tmp_path,
-                                                         monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+def test_loaders_get_defaults_that_a_config_can_override(workers, persistent, found, tmp_path):
     path = tmp_path / 'mine.py'
     path.write_text(f'train_dataloader = dict(num_workers={workers}, collate_fn=dict(type="own"))\n'
-                    'val_dataloader = None\n')
+                    'val_dataloader = None\ntest_dataloader = dict(pin_memory=True)\n')
     cfg = load_config(flags(path), ('train', 'val', 'test'), persistent)
-    assert cfg.train_dataloader.pin_memory is True
+    assert cfg.train_dataloader.pin_memory is torch.cuda.is_available()
     assert cfg.train_dataloader.collate_fn.type == 'own'
     assert cfg.train_dataloader.get('persistent_workers') is found
-    assert cfg.val_dataloader is None and 'test_dataloader' not in cfg
+    assert cfg.val_dataloader is None and cfg.test_dataloader.pin_memory is True
     assert cfg.work_dir == './work_dirs/mine'
-    cfg = load_config(flags(path, no_pin_memory=True), ('train', ), persistent)
-    assert cfg.train_dataloader.pin_memory is False
+    cfg = load_config(flags(path, no_pin_memory=True), ('train', 'test'), persistent)
+    assert cfg.train_dataloader.pin_memory is cfg.test_dataloader.pin_memory is False
 
 
 def test_an_error_of_ours_in_options_keeps_its_words():
@@ -60,41 +54,41 @@ def test_an_error_of_ours_in_options_keeps_its_words():
         apply_options(Config(dict(a=[1, 2])), {'a.5': 1})
 
 
-@pytest.fixture
-def no_group(monkeypatch):
-    """Notes the groups that would be joined; the environment is put back."""
-    joined = []
+JOIN = """
+import torch
+from mmengine.config import Config
+from torch import distributed
+from mmcluspro.engine.launch import start_cpu_process_group
+cfg = Config(dict(launcher='slurm', env_cfg=dict(dist_cfg=dict(port=PORT, timeout=60))))
+start_cpu_process_group(cfg)
+assert cfg.model_wrapper_cfg == dict(
+    type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None), cfg
+group = distributed.group.WORLD
+again = Config(dict(launcher='pytorch', model_wrapper_cfg=dict(find_unused_parameters=True)))
+start_cpu_process_group(again)
+assert distributed.group.WORLD is group and again.model_wrapper_cfg.find_unused_parameters
+total = torch.tensor(distributed.get_rank() + 1)
+distributed.all_reduce(total)
+print(distributed.get_backend(), distributed.get_rank(), int(total), flush=True)
+distributed.barrier()
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_slurm_without_gpus_joins_a_gloo_group(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        (tmp_path / 'join.py').write_text(JOIN.replace('PORT', str(probe.getsockname()[1])))
+    tasks = [subprocess.Popen(
+        [sys.executable, str(tmp_path / 'join.py')], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, 'CUDA_VISIBLE_DEVICES': '', 'SLURM_PROCID': str(rank),
+             'SLURM_NTASKS': '2', 'SLURM_LOCALID': str(rank)}) for rank in range(2)]
+    assert [task.communicate(timeout=120)[0].strip() for task in tasks] == ['gloo 0 3', 'gloo 1 3']
+
+
+def test_mpi_without_gpus_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    monkeypatch.setattr(torch.distributed, 'init_process_group',
-                        lambda backend, timeout: joined.append((backend, timeout.seconds)))
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT', 'MASTER_ADDR'):
-            patch.setenv(name, 'x')
-            patch.delenv(name)
-        yield joined
-
-
-def test_slurm_without_gpus_joins_a_gloo_group(no_group, monkeypatch):
-    for name, value in dict(PROCID='3', NTASKS='4', LOCALID='1').items():
-        monkeypatch.setenv(f'SLURM_{name}', value)
-    cfg = Config(dict(launcher='slurm', env_cfg=dict(dist_cfg=dict(port=1234, timeout=60))))
-    start_cpu_process_group(cfg)
-    assert no_group == [('gloo', 60)]
-    assert [os.environ[name] for name in (
-        'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_PORT', 'MASTER_ADDR')] == [
-            '3', '4', '1', '1234', '127.0.0.1']
-    assert cfg.model_wrapper_cfg == dict(
-        type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None)
-
-
-def test_a_group_that_is_there_is_kept(no_group, monkeypatch):
-    monkeypatch.setattr(torch.distributed, 'is_initialized', lambda: True)
-    cfg = Config(dict(launcher='pytorch', model_wrapper_cfg=dict(find_unused_parameters=True)))
-    start_cpu_process_group(cfg)
-    assert no_group == [] and cfg.model_wrapper_cfg.find_unused_parameters is True
-
-
-def test_mpi_without_gpus_is_refused(no_group):
     with pytest.raises(ValueError, match="launcher='mpi' needs GPUs. On CPUs use --launcher "
                        'pytorch or slurm.'):
         start_cpu_process_group(Config(dict(launcher='mpi')))
@@ -115,85 +109,37 @@ def test_a_gpu_has_its_generator_saved_and_restored(monkeypatch):
     assert restored == [[1, 2]] and 'cuda' not in generator_state()
 
 
-def test_tensors_are_compared_between_several_ranks_only(monkeypatch):
-    x = torch.ones(3)
-    ranks.require_same(dict(prototypes=x))  # one process: nothing to compare
-    monkeypatch.setattr(ranks, 'get_world_size', lambda: 2)
-    monkeypatch.setattr(ranks, 'all_gather', lambda sums: [sums, sums + 1])
-    ranks.require_same({})
-    with pytest.raises(RuntimeError, match='^prototypes of rank 1 differ from those of rank 0'):
-        ranks.require_same(dict(prototypes=x))
+def test_generators_of_a_rank_that_was_not_there_are_left_alone():
+    state, numbers = generator_state(), torch.rand(4)
+    Position(1, 2, [state]).restore()
+    assert torch.rand(2).equal(numbers[:2])
+    Position(1, 2, []).restore()
+    assert torch.rand(2).equal(numbers[2:])
 
 
-def test_generators_of_a_rank_that_was_not_there_are_left_alone(monkeypatch):
-    restored = []
-    monkeypatch.setattr(loops, 'restore_generators', restored.append)
-    position = loops.Position(1, 2, [dict(rank=0), dict(rank=1)])
-    for rank in (1, 2):
-        monkeypatch.setattr(loops, 'get_rank', lambda rank=rank: rank)
-        position.restore()
-    assert restored == [dict(rank=1)]
-    assert get_rank() == 0
+@pytest.mark.parametrize('shuffled', [True, False])
+def test_each_epoch_has_its_order_where_the_sampler_has_one(shuffled):
+    sampler = DefaultSampler(range(9), seed=0) if shuffled else SequentialSampler(range(9))
+    batches = endless(DataLoader(range(9), 3, sampler=sampler), SimpleNamespace(seed=None))
+    for epoch in range(3):
+        if shuffled:
+            sampler.set_epoch(epoch)
+        order = list(sampler)
+        if shuffled:
+            sampler.set_epoch(0)
+        assert torch.cat([next(batches) for _ in range(3)]).tolist() == order
 
 
-def broken():
-    raise RuntimeError('DataLoader worker is killed by signal')
-    yield
-
-
-@pytest.mark.parametrize('received, world, asked', [
-    (None, 1, []), ('SIGTERM', 2, []),
-    ('SIGTERM', 1, [('stop_inside_epoch', dict(batches=3, step=7))])])
-def test_workers_that_a_signal_ended_stop_the_training(received, world, asked, monkeypatch):
-    calls = []
-    loop = object.__new__(loops.EpochLoop)
-    loop._iter = 7
-    loop._runner = SimpleNamespace(call_hook=lambda name, **own: calls.append((name, own)))
-    monkeypatch.setattr(STOP, 'received', received)
-    monkeypatch.setattr(loops, 'get_world_size', lambda: world)
-    with pytest.raises(RuntimeError, match='killed by signal'):
-        loop._next(broken(), 3)
-    assert calls == asked
-
-
-@pytest.mark.parametrize('with_epoch', [True, False])
-def test_epochs_are_told_to_samplers_that_want_to_know(with_epoch):
-    told = []
-    sampler = SimpleNamespace(set_epoch=told.append) if with_epoch else SimpleNamespace()
-
-    class Loader:
-        def __iter__(self):
-            return iter('ab')
-
-    Loader.sampler = sampler
-    batches = loops.endless(Loader(), SimpleNamespace(seed=None))
-    assert ''.join(next(batches) for _ in range(5)) == 'ababa'
-    assert told == ([0, 1, 2] if with_epoch else [])
-
-
-@pytest.mark.parametrize('number, ended', [
-    (signal.SIGTERM, [(signal.SIGTERM, signal.SIG_DFL)]), (signal.SIGUSR1, [])])
-def test_a_forked_worker_ends_by_sigterm_and_ignores_the_rest(number, ended, monkeypatch):
-    stop, done, killed = StopSignals(), [], []
-    stop._owner = os.getpid() + 1
-    monkeypatch.setattr(signals.signal, 'signal', lambda *args: done.append(args))
-    monkeypatch.setattr(signals.os, 'kill', lambda *args: killed.append(args))
-    stop._handle(number, None)
-    assert stop.received is None and done == ended
-    assert killed == [(os.getpid(), number) for _ in ended]
-
-
-def test_a_train_cfg_with_a_type_is_built_as_it_says():
-    runner = object.__new__(ResumableRunner)
-    loop = object.__new__(EpochBasedTrainLoop)
-    assert runner.build_train_loop(loop) is loop
-
-
-def test_a_work_folder_in_use_without_a_note_says_so(tmp_path):
-    with (tmp_path / 'lock').open('w+') as file:
-        assert _busy('The work folder runs', file, 'choose another one') == (
-            'The work folder runs is in use by another process. Wait for it, end it, or choose '
-            'another one.')
+def test_a_forked_worker_ends_by_sigterm_and_ignores_the_rest():
+    with StopSignals().handled():
+        worker = multiprocessing.get_context('fork').Process(target=time.sleep, args=(60, ))
+        worker.start()
+        os.kill(worker.pid, signal.SIGUSR1)
+        worker.join(0.3)
+        assert worker.is_alive()
+        worker.terminate()
+        worker.join(30)
+    assert worker.exitcode == -signal.SIGTERM
 
 
 def test_only_parts_with_a_width_get_that_of_another_clip():
@@ -216,7 +162,10 @@ class AnyFields:
 @pytest.mark.parametrize('kind', ['no_package.NoSuchDataset', AnyFields])
 def test_fields_of_unknown_data_all_reach_the_labels(kind):
     data = dict(type=kind, data_root='photos', colour='red')
-    assert _of_the_labels(data) == ConfigDict(data)
+    cfg = Config(dict(model={}))
+    cfg.data = ConfigDict(data)
+    place_data(cfg)
+    assert cfg.model.space == data
 
 
 def test_data_without_a_field_space_changes_model_and_loaders():
@@ -264,7 +213,7 @@ class Fatal(torch.utils.data.Dataset):
     (False, r'Dataloader workers need shared memory .*shm-size=1g.*num_workers=0')])
 def test_a_lost_worker_of_a_loader_says_what_to_do(kill, words):
     with pytest.raises(RuntimeError) as caught:
-        list(torch.utils.data.DataLoader(Fatal(kill), num_workers=1))
+        list(DataLoader(Fatal(kill), num_workers=1))
     text = message(caught.value)
     assert re.match(words, text) and '--resume' in text and '\n' not in text
     assert message(RuntimeError('another')) is None

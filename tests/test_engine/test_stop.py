@@ -4,6 +4,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -144,6 +145,34 @@ def test_another_batch_size_inside_an_epoch_is_refused(run, tmp_path):
     interrupted(run, tmp_path, 'baseline_shapes.py', 'before_train_iter', 1, **SMALL)
     with pytest.raises(ValueError, match=r'after 2 of 4 batches .* now makes 8 batches'):
         resumed(run, tmp_path, 'baseline_shapes.py', **{**SMALL, 'train_dataloader.batch_size': 16})
+
+
+class Ends:
+    """A transform whose worker ends, as by a signal to the whole process group, or alone."""
+
+    def __init__(self, together):
+        self.together = together
+
+    def __call__(self, data):
+        time.sleep(1)  # the training waits for its first batch
+        if self.together:
+            os.kill(os.getppid(), signal.SIGTERM)
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('together', [True, False])
+def test_workers_that_a_signal_ended_stop_the_training(run, tmp_path, together):
+    runner = run(tmp_path, **SMALL, **{'train_dataloader.num_workers': 1})
+    runner.train_dataloader.dataset.pipeline.transforms.append(Ends(together))
+    with pytest.raises(Stopped if together else RuntimeError) as caught, STOP.handled():
+        runner.train()
+    if together:
+        assert f'Stopped by SIGTERM; saved {tmp_path / "iter_0.pth"}' in caught.value.reason
+    else:
+        assert 'DataLoader worker' in str(caught.value)
+    assert (tmp_path / 'iter_0.pth').exists() == together
 
 
 def test_a_signal_outside_of_training_ends_at_once():

@@ -38,6 +38,24 @@ def test_without_locks_a_living_process_of_this_machine_counts(monkeypatch, tmp_
         assert not path.exists()
 
 
+def test_a_lock_without_a_note_says_so(tmp_path):
+    def take(path, said):
+        with path.open('w') as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            said.put(True)
+            time.sleep(30)
+
+    fcntl, path, said = pytest.importorskip('fcntl'), tmp_path / 'x.lock', fork.Queue()
+    process = fork.Process(target=take, args=(path, said))
+    process.start()
+    said.get(timeout=30)
+    with pytest.raises(ValueError, match='^The place is in use by another process. Wait for it, '
+                       'end it, or go elsewhere.$'), held(path, 'The place', 'go elsewhere'):
+        pass
+    process.kill()
+    process.join()
+
+
 def hold(path, said):
     worker = os.fork()  # as a worker of a loader that outlives its killed parent
     if worker == 0:
