@@ -141,12 +141,12 @@ def test_other_labels_are_refused_before_an_evaluation(run, tmp_path):
 
 
 def test_values_are_saved_with_the_weights_that_they_were_chosen_for(run, tmp_path):
-    run(tmp_path, **{**SMALL, 'train_cfg.max_epochs': 3, 'train_cfg.val_interval': 2,
+    run(tmp_path, **{**SMALL, 'train_cfg.max_epochs': 4, 'train_cfg.val_interval': 2,
                      'train_cfg.val_begin': 2}).train()
     saved = [safe_load(tmp_path / f'epoch_{epoch}.pth')['meta'].get('calibration')
-             for epoch in (1, 2, 3)]
-    assert [chosen is not None for chosen in saved] == [False, True, True]
-    assert saved[1] != saved[2]
+             for epoch in (1, 2, 3, 4)]
+    assert [chosen is not None for chosen in saved] == [False, True, False, True]
+    assert saved[1] != saved[3]
 
 
 def test_what_validation_chose_cannot_be_changed(run, checkpoint, tmp_path):
