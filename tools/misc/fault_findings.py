@@ -1,4 +1,5 @@
-"""The findings H1 to L6 of a review of trust, each tried again as its page described it.
+"""The findings H1 to L6 of a review of trust, each tried again as its page described it, and N1 to
+N4 of a later one.
 
 Each from a folder, through the commands (or the running demo): what fell at commit 880eb33 must
 hold. A trial returns what was wrong, '' if nothing was.
@@ -433,6 +434,64 @@ def supply_chain(place: Place) -> str:
     return f'not in pyproject.toml: {missing}' if missing else ''
 
 
+def other_background(place: Place) -> str:
+    """The same photographs are searched with other colours behind transparent ones."""
+    picture, found = place.new('x.png'), []
+    Image.new('RGBA', (48, 48), (200, 30, 30, 90)).save(picture)
+    script = place.new('backgrounds.py')
+    script.write_text(
+        'import sys\nfrom mmcluspro import load\nfor colour in ("white", "black"):\n'
+        '    model = load("cluspro_shapes", "cpu", background=colour)\n'
+        '    print("both", model.search("red star", sys.argv[1])[0].probability,\n'
+        '          float(model.scores(sys.argv[1], [("red", "star")])))\n')
+    result = run([str(picture)], place.base, tool=str(script), TORCH_HOME=str(place.new('torch')))
+    found = [[float(word) for word in line.split()[1:]] for line in result.text.splitlines()
+             if line.startswith('both')]
+    wrong = [pair for pair in found if abs(pair[0] - pair[1]) > 1e-3 * pair[1]]
+    return judged(result, [0]) or (f'other answers: {wrong}' if wrong or len(found) != 2 else '')
+
+
+def unreadable_photos(place: Place) -> str:
+    """Photographs are searched beside a pipe and a link to nowhere."""
+    folder = place.new('photos')
+    folder.mkdir()
+    photo(folder / 'x.png')
+    words = ['search', 'red star', str(folder), '--model', 'cluspro_shapes', '--device', 'cpu']
+    how = dict(TORCH_HOME=str(place.new('torch')))
+    (folder / 'gone.png').symlink_to('nowhere')
+    note = judged(run(words, place.base, **how), [0], 'gone.png cannot be read(.|\n)*%')
+    (folder / 'gone.png').unlink()
+    os.mkfifo(folder / 'pipe.png')
+    return note or judged(run(words, place.base, prefix=['timeout', '60'], **how), [0],
+                          'pipe.png cannot be read')
+
+
+def model_of_the_package(place: Place) -> str:
+    """The name of the shipped model, with a result file, and beside a file of that name."""
+    picture, out, folder = photo(place.new('x.png')), place.new('r.csv'), place.new('here')
+    note = judged(place.predict(picture, '--out', str(out), model=Path('cluspro_shapes')), [0])
+    for make in (Path.mkdir, Path.touch):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        make(folder / 'cluspro_shapes')
+        note = note or judged(place.predict(picture, model=Path('cluspro_shapes'), cwd=folder),
+                              [2], 'is read, not the model of mmcluspro')
+    return note
+
+
+def shared_lists(place: Place) -> str:
+    """An optimizer of 60 lists, each twice in the next one: 2 to the 60 values, on resume."""
+    bomb: Any = [1]
+    for _ in range(60):
+        bomb = [bomb, bomb]
+
+    def change(content: dict[str, Any]) -> None:
+        content['optimizer'] = bomb
+    path = changed(place, place.done / 'epoch_1.pth', change)
+    return judged(place.train('shared', words=['--resume', str(path)],
+                              prefix=['timeout', '60']), [2], 'nested without end')
+
+
 FINDINGS: dict[str, Callable[[Place], str]] = {
     'H1 crafted checkpoint removes files': crafted_resume,
     'H2 copy of a run': copied_run,
@@ -452,4 +511,8 @@ FINDINGS: dict[str, Callable[[Place], str]] = {
     'L5 result file under other conditions': other_conditions,
     'L6 two Unicode forms': two_forms,
     'supply chain': supply_chain,
+    'N1 search with another background': other_background,
+    'N2 search beside a pipe and a dead link': unreadable_photos,
+    'N3 name of the shipped model': model_of_the_package,
+    'N4 lists that share lists': shared_lists,
 }

@@ -11,7 +11,7 @@ AREAS = {
     'renames': 'each rename of a training', 'predict': 'prediction into a file: signals',
     '2': 'training on two ranks', 'artefact': 'each file of the other commands: renames, disk',
     'place': 'machines, settings, data and pictures at their edge',
-    'finding': 'findings H1 to L6, tried again',
+    'finding': 'findings of two reviews, tried again',
 }  # by the first word of the mode
 
 

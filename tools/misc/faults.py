@@ -215,6 +215,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     os.environ['OMP_NUM_THREADS'] = '1'
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is mounted goes, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it for all below
     base = Path(tempfile.mkdtemp(prefix='faults-'))
     commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], capture_output=True, text=True,
                             cwd=Path(__file__).parent, check=False).stdout.strip()
