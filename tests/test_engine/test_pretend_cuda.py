@@ -174,7 +174,7 @@ def test_training_validation_and_test(cuda, run, tmp_path, name, options):
 
 
 def test_zero_shot_and_the_inferencer(cuda, run, tmp_path, monkeypatch):
-    monkeypatch.setattr('mmcluspro.demo.zero_shot.find_device', torch.device)
+    monkeypatch.setattr('mmcluspro.utils.device.find_device', torch.device)
     cfg = read_config('clip_zeroshot_shapes.py')
     cfg.merge_from_dict({'work_dir': str(tmp_path), 'launcher': 'none', 'log_level': 'WARNING',
                          'val_dataloader.dataset.indices': list(range(0, 1020, 16)),

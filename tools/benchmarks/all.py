@@ -31,11 +31,11 @@ def cpu_seconds(*command: str) -> float:
 
 def start_up() -> list[Sequence[str]]:
     """``mmcluspro --help``, and the first answer against bare imports."""
-    from mmcluspro.demo.zero_shot import write_checkpoint
+    from mmcluspro.demo.demo_command import zero_shot_model
     main = 'from mmcluspro.cli import main; main({})'
     with tempfile.TemporaryDirectory() as folder:
-        weights, image = Path(folder) / 'tiny.pth', Path(folder) / 'image.png'
-        write_checkpoint(weights)
+        weights, image = Path(folder) / 'tiny.safetensors', Path(folder) / 'image.png'
+        zero_shot_model('cpu').save(weights)
         Image.new('RGB', (48, 48)).save(image)
         help_ = cpu_seconds('-c', main.format(['--help']))
         imports = cpu_seconds('-c', 'import torch, mmengine.runner, open_clip')

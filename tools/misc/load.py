@@ -167,7 +167,7 @@ class Memory:
 
 def load_predictions(count: int) -> int:
     """Predicts again and again."""
-    from mmcluspro.demo.zero_shot import zero_shot_model
+    from mmcluspro.demo.demo_command import zero_shot_model
     inferencer = zero_shot_model('cpu')
     image = np.random.default_rng(0).integers(0, 255, (96, 80, 3), dtype=np.uint8)
     memory = Memory('predictions', count)
@@ -209,8 +209,8 @@ def load_training(count: int) -> int:
 
 def load_names(count: int) -> int:
     """Asks for many pairs at once."""
-    from mmcluspro.demo.lists import pair_text, parse_pairs
-    from mmcluspro.demo.zero_shot import zero_shot_model
+    from mmcluspro.demo.demo_command import zero_shot_model
+    from mmcluspro.demo.logic import pair_text, parse_pairs
     side = int(count**0.5) + 1
     pairs = [(f'word{i}', f'thing{j}') for i in range(side) for j in range(side)][:count]
     try:
