@@ -78,8 +78,9 @@ def _read(path: Path) -> np.ndarray | None:
     """The rows of a file; None if it is damaged."""
     try:
         table = np.load(path, mmap_mode='r', allow_pickle=False)
-        whole = table.dtype.names == ('key', 'feature') and (
-            checksum(table.view(np.uint8)) == path.stem)
+        whole = (table.ndim == 1 and table.dtype.names == ('key', 'feature')
+                 and table.dtype['key'] == 'S32' and table.dtype['feature'].base == '<f4'
+                 and checksum(table.view(np.uint8)) == path.stem)
     except (OSError, ValueError, EOFError):
         return None
     return table if whole else None

@@ -284,7 +284,7 @@ def neighbours(one: Draw, seed: int) -> Method:
     return Method(answers('test'), best_bias(answers('val')), {})
 
 
-@MODELS.register_module()
+@MODELS.register_module(force=True)  # run as a script, and imported
 class StoredFeatures(BaseModule):
     """Returns features (N, D) as they are."""
 

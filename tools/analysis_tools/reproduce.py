@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 
-import field
 from experiments import (
     Row,
     Run,
@@ -233,6 +232,10 @@ def write_tables(args: argparse.Namespace, tables: list[Table], store: Store,
 
 
 def main() -> None:
+    if sys.argv[1:2] == ['field']:
+        import field  # reads stored features, not configs
+        field.main(sys.argv[2:])
+        return
     args = parse_args()
     tables, runs = plan(args)
     store = Store(Path(args.out) / 'runs')
@@ -270,4 +273,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    run_command((lambda: field.main(sys.argv[2:])) if sys.argv[1:2] == ['field'] else main)
+    run_command(main)

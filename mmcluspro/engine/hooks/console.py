@@ -17,7 +17,7 @@ from mmcluspro.datasets import TableCZSL
 from mmcluspro.registry import HOOKS
 from mmcluspro.utils.plain_files import read_csv
 
-from .parts import unwrap
+from .parts import finished_epochs, unwrap
 
 COLUMNS = (('seen', 'czsl/seen'), ('unseen', 'czsl/unseen'), ('hm', 'czsl/hm'),
            ('auc', 'czsl/auc'), ('open hm', 'czsl_open/hm'), ('open auc', 'czsl_open/auc'))
@@ -257,7 +257,7 @@ class ConsoleHook(Hook):
         """Prints the line of a validation."""
         self._validations += 1
         if runner.rank == 0:
-            self._line(runner, metrics or {}, runner.epoch)
+            self._line(runner, metrics or {}, finished_epochs(runner))
 
     def after_train(self, runner: Runner) -> None:
         """Says that the model was still getting better."""

@@ -28,6 +28,12 @@ def finished_iterations(runner: Runner) -> int:
     return loop.iter if isinstance(loop, BaseLoop) else 0
 
 
+def finished_epochs(runner: Runner) -> int:
+    """Epochs of the training; 0 in a test, where ``runner.epoch`` would build its data."""
+    loop = runner._train_loop
+    return loop.epoch if isinstance(loop, BaseLoop) else 0
+
+
 def czsl_metrics(evaluator: Evaluator) -> list[CZSLMetric]:
     """Returns the metrics of an evaluator that belong to this package."""
     return [metric for metric in evaluator.metrics if isinstance(metric, CZSLMetric)]
