@@ -187,7 +187,7 @@ def read_image(path: Path) -> Any:
     """As the inferencer: an error of its own words is an answer."""
     from mmcluspro.artefact.images import Item, Preprocessor
     from mmcluspro.errors import FileError
-    prepare = Preprocessor(dict(preparation=dict(decoder='cv2', steps=[])), 32)
+    prepare = Preprocessor(dict(preparation=dict(decoder='cv2', steps=[])), None)
     image, error = prepare(Item(str(path), str(path)))
     if error is not None:
         if ':' in error and error.split(':')[0].endswith('Error'):
