@@ -135,7 +135,7 @@ def test_pictures_and_demo_answer_as_validation(inverted, dataset, answers, tmp_
     for place, row in zip((0, 5), batch.answer.tolist()):
         path = tmp_path / f'{place}.png'
         Image.fromarray(dataset.get_data_info(place)['img'][..., ::-1]).save(path)
-        best = demo.ranking(demo.answer(str(path), demo.known_pairs()), 0.0).pairs[0]
+        best = demo.ranking(demo.answer(demo.read(str(path)), demo.known_pairs()), 0.0).pairs[0]
         assert (best.attribute, best.object) == answers[place]
         # Pictures choose from the pairs of the phase, so the scores decide, not the names.
         attr, obj = space.pairs[row].tolist()
@@ -198,7 +198,7 @@ def test_a_head_that_learns_from_the_images_answers_alike_everywhere(inverted, d
     assert [(answer.best.attribute, answer.best.object) for answer in plain] != wanted
     path, demo = tmp_path / 'first.png', Classifier(inferencer)
     Image.fromarray(pictures[0][..., ::-1]).save(path)
-    asked = [demo.answer(str(path), demo.known_pairs()).scores.pair for _ in range(2)]
+    asked = [demo.answer(demo.read(str(path)), demo.known_pairs()).scores.pair for _ in range(2)]
     assert asked[0].equal(asked[1])
 
 
