@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from mmengine.logging import print_log
 
-from mmcluspro.datasets.pictures import check_plain_file
 from mmcluspro.errors import reason_of
 from mmcluspro.utils.digest import checksum, content_digest, file_digest
 from mmcluspro.utils.download import kept_folder
 from mmcluspro.utils.files import atomic_path, remove
+from mmcluspro.utils.plain_files import check_plain
 
 from .store import plain
 
@@ -68,7 +68,7 @@ class KeptFeatures:
 
 def _digest(file: str | Path) -> bytes:
     try:
-        check_plain_file(str(file))
+        check_plain(file, '')
         return file_digest(file).encode()
     except (OSError, ValueError):  # who reads it says why
         return b''
