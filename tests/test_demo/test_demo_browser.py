@@ -114,6 +114,8 @@ def test_a_bad_picture_and_a_bad_list_are_both_said_where_they_are(page, tmp_pat
     page.click('#lists > button')
     playwright.expect(page.locator('#classify')).to_be_disabled()
     page.fill('#pairs textarea', 'red')
+    page.locator('#pairs textarea').blur()
+    page.wait_for_timeout(1000)  # the page sends the list a moment after it was typed
     page.set_input_files('#picture input[type=file]', note)
     playwright.expect(page.locator('#picture-error [role=alert]')).to_contain_text(
         'cannot be read as a picture')
